@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values, formats, interfaces and errors, which all packages share.
+"""Values, formats, interfaces and errors, shared by all packages.
 
-Nothing here reads or writes anything, runs a command or asks a database, and
-nothing here imports another package of the driver. :mod:`.core.interfaces`
-says what a node's storage, database and peers can do; :mod:`.core.formats`
-parses and builds the texts and bytes of LVM, device-mapper and LUKS.
+Modules here read and write nothing, run no command, ask no database, and
+import no other package of the driver. :mod:`.core.interfaces` describes the
+operations of a node's storage, database and peers. :mod:`.core.formats` parses
+and builds the texts and bytes of LVM, device-mapper and LUKS.
 
 ``names``, ``state``, ``rows``, ``statuses``, ``attachments``, ``node``,
-``exceptions`` and ``objects`` are imported everywhere. Facts that several
-packages share have one owner: sets of Cinder's statuses ``statuses``, LVM
-tags ``lvm_tags``, the columns of a move ``move_record``, what an error says
-to operator and owner ``outcomes`` and the error's class. :mod:`nova <.nova>`
-imports ``hosts`` only.
+``exceptions`` and ``objects`` are imported everywhere. Each shared fact has
+one owner: sets of Cinder's statuses ``statuses``, LVM tags ``lvm_tags``, the
+columns of a move ``move_record``, the texts for operator and owner
+``outcomes`` and the classes of the errors. :mod:`nova <.nova>` imports
+``hosts`` only.
 """

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exports that attachments name, and requests that come late. Pure.
+"""Exports named by attachments, and late requests. Pure.
 
 The home of a volume exports its handle to hosts without the backend, and to
-nodes that use the volume by a remote attachment. An attachment names each
-export: by initiator, iSCSI name and portal. So each node tells from the
-attachments which exports it must have, and removes all others. A node may have
-got another host name, or another address, since an attachment was made: one of
-the two is enough.
+nodes with a remote attachment. An attachment names its export by initiator,
+iSCSI name and portal, so each node reads the attachments to know its exports
+and removes all others. A node may have changed its host name or its address
+since an attachment was made: a match of either is enough.
 
-A request waits for a lock or for a service. Meanwhile Nova may ask for a
-detach twice, or give an attachment up and make another. So a request carries
-the attachments of the moment at which Cinder's API asked.
+A request waits for a lock or for a service. Meanwhile Nova may detach twice,
+or delete an attachment and create another. Therefore a request carries the
+attachments as Cinder's API saw them.
 """
 
 from collections.abc import Callable
@@ -27,8 +26,8 @@ from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
 from cinder_localclone.core import statuses
 
-#: What of a connector says which host it is of: either is enough, for a host
-#: may have got another name or another iSCSI name since.
+#: The keys of a connector to identify its host. A match of either is enough:
+#: the host may have changed its name or its iSCSI name.
 NAMES = ('host', 'initiator')
 
 
@@ -36,11 +35,12 @@ NAMES = ('host', 'initiator')
 class Connection:
     """An attachment over iSCSI.
 
-    :param initiator: iSCSI name of the host that has the volume
-    :param iqn: what it was told that the export is named
-    :param portal: where it was told that the export is
-    :param properties: all that it was told, the CHAP secret too
-    :param passes: whether that host passes it through
+    :param initiator: iSCSI name of the host
+    :param iqn: iSCSI name of the export in the attachment
+    :param portal: portal of the export in the attachment
+    :param properties: the connection_info of the attachment, with the CHAP
+        secret
+    :param is_remote: whether this is a remote attachment of a node
     """
 
     initiator: str
@@ -51,7 +51,7 @@ class Connection:
 
 
 def connections(volume: objects.Volume) -> Iterator[Connection]:
-    """Which hosts have a volume over iSCSI, by Cinder's records."""
+    """Yield the iSCSI connections in a volume's attachments."""
     for attachment in volume.volume_attachment:
         connection = connection_of(attachment)
         if connection:
@@ -59,7 +59,7 @@ def connections(volume: objects.Volume) -> Iterator[Connection]:
 
 
 def connection_of(attachment: Any) -> Connection | None:
-    """How an attachment has its volume over iSCSI, if it does."""
+    """Return the iSCSI connection of an attachment; None without one."""
     properties = attachment.connection_info or {}
     initiator = (attachment.connector or {}).get('initiator')
     if not initiator or 'target_iqn' not in properties:
@@ -71,9 +71,10 @@ def connection_of(attachment: Any) -> Connection | None:
 
 def remote_to(attachment: Any, is_at: Callable[[Any, str], bool], host: str
               ) -> Connection | None:
-    """How an attachment's volume is passed through to a node, if it is.
+    """Return the remote attachment of a node; None if this is not it.
 
     :param is_at: whether a connector belongs to the node of a service host
+    :param host: service host of the node
     """
     connection = connection_of(attachment)
     return connection if (
@@ -82,18 +83,21 @@ def remote_to(attachment: Any, is_at: Callable[[Any, str], bool], host: str
 
 
 def without_export(connection_info: Mapping[str, Any]) -> dict[str, Any]:
-    """What an attachment says of a handle that is passed through no more."""
+    """Return the connection_info of an ended remote attachment.
+
+    The handle stays; the keys of the export and its credentials go.
+    """
     return {key: value for key, value in connection_info.items()
             if not key.startswith(('target_', 'auth_'))}
 
 
 def is_exported(volume: objects.Volume, move: state.Move | None,
                 host: str) -> bool:
-    """Whether a node may serve a volume to another host.
+    """Return whether a node may export a volume to another host.
 
-    Its home does. During a live migration the source does as well: the
-    guest is still where that serves it. So it does if the volume follows its
-    instance, for as long as the handle there is not on the clone.
+    The home may. During a live migration the source may as well: the guest
+    still runs against its export. In a deferred move the source may until the
+    handle on the destination is on the clone.
     """
     if move and _both_export(move):
         return host in (move.source, move.destination)
@@ -108,24 +112,25 @@ def _both_export(move: state.Move) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """A node, by what attachments may call it.
+    """A node, by its names in attachments.
 
     :param host: its service host
-    :param has_portal: ``has_portal(portal)``: whether it can export there
+    :param has_portal: ``has_portal(portal)``: whether the node can export
+        there
     """
 
     host: str
     has_portal: Callable[[str], bool]
 
     def is_meant(self, connection: Connection) -> bool:
-        """Return whether a connection is with this node."""
+        """Return whether a connection is to this node."""
         return self.has_portal(connection.portal) or (
             iscsi.is_attached_from(connection.iqn, self.host))
 
 
 def wanted(volume: objects.Volume, move: state.Move | None, node: Node
            ) -> list[Connection]:
-    """Those that a node must serve.
+    """Return the connections a node must export the volume for.
 
     :param move: the volume's move, if one is under way
     """
@@ -136,9 +141,9 @@ def wanted(volume: objects.Volume, move: state.Move | None, node: Node
 
 def lost(volume: objects.Volume, move: state.Move | None, node: Node
          ) -> list[Connection]:
-    """Return those of a volume at rest that its home can't make again.
+    """Return the connections that the home of a volume at rest can't export.
 
-    They are with an address that it does not have any more.
+    Their portal has an address this node no longer has.
     """
     if move or not rows.is_home(volume, node.host):
         return []
@@ -147,14 +152,14 @@ def lost(volume: objects.Volume, move: state.Move | None, node: Node
 
 def unnamed(volume: objects.Volume, move: state.Move | None, node: Node,
             exported: set[str]) -> set[str]:
-    """What a node serves though no attachment names it.
+    """Return a node's exports of a volume not named by any attachment.
 
-    Where its home alone serves it a portal does not count: the node's address
-    may have been changed since, which need not end what is connected. Nor
-    does it at the source of a deferred move: the guest has its volume from
-    there until its attachment names no export any more.
+    If only the home exports the volume, the portal is not compared: the
+    address of the node may have changed, and a connected host must not lose
+    its disk. The same is true at the source of a deferred move: the guest uses
+    that export until its attachment names none.
 
-    :param served: iSCSI names of the volume's remote exports on the node
+    :param exported: iSCSI names of the volume's exports to hosts on the node
     """
     both = move is not None and _both_export(move)
     alone = rows.is_home(volume, node.host) and not both
@@ -166,12 +171,13 @@ def unnamed(volume: objects.Volume, move: state.Move | None, node: Node,
 
 
 def by_attachment(volume: objects.Volume, by_cinder: bool) -> bool:
-    """Whether whoever has a volume over iSCSI has an attachment that says so.
+    """Return whether every host with the volume over iSCSI has an attachment.
 
-    Not Cinder itself; nor a client that attaches in two calls of its own,
-    as was done before attachments were told the connector.
+    Not so while Cinder itself reads or writes the volume, nor for a client
+    that attaches in two calls, as clients did before attachments had a
+    connector.
 
-    :param by_cinder: whether Cinder's own migration or retype has it
+    :param by_cinder: whether Cinder's own migration or retype uses the volume
     """
     return (volume.status in statuses.BY_ATTACHMENT and not by_cinder
             and not any(not each.connector and each.mountpoint
@@ -179,15 +185,15 @@ def by_attachment(volume: objects.Volume, by_cinder: bool) -> bool:
 
 
 def is_idle(volume: objects.Volume) -> bool:
-    """Nothing is attached, and nothing is about to be.
+    """Return whether no host has the volume, and no attach has begun.
 
-    What attaches a volume changes its status first.
+    An attach changes the status first.
     """
     return volume.status == 'available' and not volume.volume_attachment
 
 
 def of_request(volume: rows.Row) -> objects.Attachments:
-    """The attachments that a volume has, as a request carries them."""
+    """Return a volume's attachments in the form that a request carries."""
     return {str(each.id): each.connector and {
         name: each.connector.get(name) for name in NAMES}
         for each in volume.volume_attachment}
@@ -195,22 +201,23 @@ def of_request(volume: rows.Row) -> objects.Attachments:
 
 def unsent(volume: rows.Row, recorded: rows.Row, connector: objects.Connector
            ) -> str | None:
-    """Return the id of a request's own attachment if Cinder's API sent others.
+    """Return a request's own attachment, if Cinder's API did not send it.
 
     ``attachment_update`` sends the volume with its attachments, the request's
-    own among them, and refuses if one of them is connected.
+    own among them, and refuses if any of them is connected.
     ``attachment_create`` with a connector, as Nova calls it for a live
-    migration, reads the volume before it reserves the request's own (both in
-    cinder/volume/api.py). That is the oldest one without a host that the
-    volume sent does not have. Nova learns its id only from the answer. Its
-    connector has the mount point (nova/volume/cinder.py); that of
-    ``os-initialize_connection``, for which there is no attachment, has not.
-    So a client other than Nova must delete an attachment that it created with
-    a connector without a mount point, if the connection is refused.
+    migration, reads the volume before it reserves the request's own attachment
+    (both in cinder/volume/api.py). So its own is the oldest attachment without
+    a host among the attachments not sent. Nova learns the id only from the
+    answer. Nova's connector has a mount point (nova/volume/cinder.py). The
+    connector of ``os-initialize_connection``, which has no attachment, lacks
+    it. So if the connection is refused, a client other than Nova must itself
+    delete an attachment created with a connector without a mount point.
 
     :param volume: the object that came with the request
     :param recorded: its row now
-    :returns: None if it was sent, or is gone
+    :param connector: the connector of the request
+    :returns: the attachment's id; None if it was sent, or is gone
     """
     sent = {str(each.id) for each in volume.volume_attachment}
     if not connector.get('mountpoint') or sent and not any(
@@ -224,50 +231,52 @@ def unsent(volume: rows.Row, recorded: rows.Row, connector: objects.Connector
 
 def is_late_to_connect(volume: rows.Row, connector: objects.Connector | None,
                        before: objects.Attachments) -> bool:
-    """Whether a request to connect a volume is older than its attachment.
+    """Return whether a request to connect is older than its attachment.
 
-    It is if no attachment is left that it may be for; or if one is gone, and
-    there is a newer one.
+    The request is late if no attachment for it is left, or if an attachment
+    was replaced by a newer attachment.
 
-    :param connector: None: it may be for any attachment
-    :param before: the attachments when Cinder asked
+    :param connector: None: the request may be for any attachment
+    :param before: the attachments when Cinder's API asked
     """
     now = of_request(volume)
     if before.keys() - now.keys() and now.keys() - before.keys():
         return True
     meant = set(_meant(before, connector))
-    # Without one, Cinder itself asks, or a client that attaches in two calls.
+    # No attachment: Cinder itself asks, or a client that attaches in two
+    # calls.
     return bool(meant and now and meant.isdisjoint(_meant(now, connector)))
 
 
 def is_late_to_detach(volume: rows.Row, connector: objects.Connector | None,
                       before: objects.Attachments) -> bool:
-    """Whether a host may have a volume by another attachment than was meant.
+    """Return whether a host may have a volume by a newer attachment.
 
-    Cinder deletes what is detached after the driver has answered. So a
-    request is in time if all that named the host are there. If one is gone,
-    an earlier request was for it, as this one may be; and what names no host
-    may be connected by now: Cinder records that after the driver's answer.
+    Cinder deletes an attachment after the driver's answer. So a request is in
+    time if all attachments of the host are still there. If one is gone, an
+    earlier request was for it, and this request may be for it too. An
+    attachment without a host may be connected by now: Cinder records this
+    after the driver's answer.
 
     :param connector: None: of all hosts
-    :param before: the attachments when Cinder asked
+    :param before: the attachments when Cinder's API asked
     """
     now = of_request(volume)
     old, new = set(_meant(before, connector)), set(_meant(now, connector))
     named = {each for each in old if before[each]}
-    if not named:  # of whoever attaches in two calls
+    if not named:  # an attach in two calls
         return any(now[each] or each not in old for each in new)
     if named - new:
         return bool(new)
-    # It is in time, but means nobody who has got the volume since.
+    # In time, but the request leaves later attachments of the host alone.
     return any(now[each] != before.get(each) for each in new)
 
 
 def _meant(found: objects.Attachments, connector: objects.Connector | None
            ) -> Iterator[str]:
-    """Ids of those that a request may be for.
+    """Yield the ids of the attachments that a request may be for.
 
-    Of the host that the connector names, and of those that name none yet.
+    These are the attachments of the connector's host, and all without a host.
     """
     for each, host in found.items():
         if not (connector and host) or any(
@@ -277,7 +286,7 @@ def _meant(found: objects.Attachments, connector: objects.Connector | None
 
 
 def may_be_attached(volume: objects.Volume) -> bool:
-    """Return whether an attachment does not say yet where, or how."""
+    """Return whether an attachment lacks its connector or connection_info."""
     return bool(unsaid(volume))
 
 
@@ -289,15 +298,16 @@ def unsaid(volume: objects.Volume) -> list[objects.Attachment]:
 def check_in_time(volume: objects.Volume, host: str | None,
                   connector: objects.Connector | None,
                   attachments: objects.Attachments) -> None:
-    """A request to connect a volume is not older than its attachment.
+    """Check that a request to connect is not older than its attachment.
 
-    :param host: where it is to be connected
-    :param connector: that host's; None if all attachments may be meant
-    :param attachments: those that there were when it was made
-    :raises Refused: if it is
+    :param host: host of the connector
+    :param connector: of that host; None if the request is for all attachments
+    :param attachments: the attachments at the time of the request
+    :raises Refused: if the request is late
     """
     if is_late_to_connect(volume, connector, attachments):
         raise exceptions.Refused(
-            volume=volume.id, host=host, reason='the request came late: its '
-            'attachment does not exist any more, and the volume has another '
-            'one.')
+            volume=volume.id, host=host, reason='the request came too late: '
+                                                'its attachment was deleted, '
+                                                'and the volume has another '
+                                                'attachment.')

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which volumes a node makes available after a boot. Pure.
+"""The volumes to make available after a boot. Pure.
 
-From LVM's tags and the names of devices alone: neither the database nor the
-message bus is asked.
+The plan needs LVM's tags and device names only: no database and no message
+bus.
 """
 
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.core import state
 
-#: Why an LV is not given out that no guest has: it may be what a revert has
-#: replaced. Nobody waits for it.
+#: The reason to leave an LV alone that Cinder has not taken: no guest has it,
+#: and a revert may have replaced it.
 UNCOMMITTED = 'uncommitted: Cinder has not taken it yet'
 #: UUIDs of headers and references of secrets, by volume id.
 Known: typing.TypeAlias = Mapping[str, tuple[str, str]]
@@ -26,15 +26,16 @@ Known: typing.TypeAlias = Mapping[str, tuple[str, str]]
 
 @dataclasses.dataclass(frozen=True)
 class Local:
-    """One volume of this node.
+    """A volume of this node.
 
-    :param lv: name of its LV
+    :param lv: name of its LV; '' for a remote attachment
     :param size: bytes
-    :param move: the move that brings it here, if it is not all here
-    :param reason: why it is left to the volume service; '' if it is not
-    :param passed: iSCSI name of what its home serves, if it is passed
-        through here; there is no LV then
-    :param header: sectors of its header that are guarded; 0 if it has none
+    :param move: the move to this node, if the copy has not ended
+    :param reason: why the boot leaves it to the volume service; '' if it does
+        not
+    :param remote: iSCSI name of the export of its home, for a remote
+        attachment; '' for a volume with an LV
+    :param header: guarded sectors of its header; 0: it has no header guard
     """
 
     volume_id: str
@@ -47,10 +48,10 @@ class Local:
 
 
 def plan(present: survey.Survey) -> list[Local]:
-    """What is to be restored: what needs no source first. Pure.
+    """Return the volumes to restore, those without a source first.
 
-    An LV that something is still being copied into is never given out by
-    itself: regions that are not local would read as old bytes.
+    The handle is never mapped to the destination LV of an active copy: regions
+    not yet copied would read as old bytes.
     """
     arriving = _arriving(present)
     volumes = []
@@ -58,12 +59,13 @@ def plan(present: survey.Survey) -> list[Local]:
         volume_id = names.facts(lv.tags).get('volume')
         if (not volume_id or names.move_of_metadata(lv.name)
                 or names.is_to_wipe(lv.name) or names.AWAY in lv.tags
-                # What moves here is none of a create that has failed.
+                # A destination LV is left alone: a failed create is
+                # uncommitted too.
                 or names.UNCOMMITTED in lv.tags and volume_id in arriving
                 or _is_deferred_move_prepared(present, lv)):
             continue
         local = _local(volume_id, lv)
-        # One whose volume has a metadata LV is never given out by itself.
+        # The move decides about every LV of a volume with a metadata LV.
         arrival = (names.find_by_id(arriving, lv.name)
                    or arriving.get(volume_id))
         volumes.append(_of_move(local, *arrival) if arrival else local)
@@ -72,7 +74,7 @@ def plan(present: survey.Survey) -> list[Local]:
 
 
 def _local(volume_id: str, lv: lvm_reports.LogicalVolume) -> Local:
-    """What the tags of an LV say of its volume."""
+    """Return a volume by the tags of its LV."""
     try:
         size, reason = lv.backing, _reason(lv)
     except exceptions.UnreadableTag as exc:
@@ -85,13 +87,16 @@ def _local(volume_id: str, lv: lvm_reports.LogicalVolume) -> Local:
 
 def _is_deferred_move_prepared(present: survey.Survey,
                                lv: lvm_reports.LogicalVolume) -> bool:
-    """Whether a volume would follow to an LV, but is at its source yet."""
+    """Return whether an LV is the destination of a prepared deferred move.
+
+    The volume itself is still at the source.
+    """
     metadata = present.move_into(lv.name)
     return metadata is not None and names.DEFERRED in metadata.tags
 
 
 def _reason(lv: lvm_reports.LogicalVolume) -> str:
-    """Why an LV of a volume is never given out at boot; '' if it may be."""
+    """Return why a boot must leave a volume's LV alone; '' if it need not."""
     if names.UNCOMMITTED in lv.tags:
         return UNCOMMITTED
     return '' if lv.shown else 'it was not created completely'
@@ -99,11 +104,14 @@ def _reason(lv: lvm_reports.LogicalVolume) -> str:
 
 def _arriving(present: survey.Survey
               ) -> dict[str, tuple[str, lvm_reports.LogicalVolume]]:
-    """Shadow id and metadata LV of moves to here, by shadow and volume id."""
+    """Return the moves to this node, by move id and by volume id.
+
+    The value is the move id and the metadata LV.
+    """
     arriving: dict[str, tuple[str, lvm_reports.LogicalVolume]] = {}
     for lv in present.lvs.values():
         move_id = names.move_of_metadata(lv.name)
-        # Alone, it was created after its move had been given up.
+        # A metadata LV alone was created after its move had been cancelled.
         if (move_id and names.DEFERRED not in lv.tags
                 and present.destination_lvs(move_id)):
             arriving[move_id] = (move_id, lv)
@@ -115,7 +123,7 @@ def _of_move(local: Local, move_id: str,
              metadata: lvm_reports.LogicalVolume) -> Local:
     if local.reason:
         return local
-    # A destination LV is named after the shadow (see records.py).
+    # A destination LV has the name of the move record (see records.py).
     if move_id not in local.lv:
         return dataclasses.replace(
             local, reason='its move was not prepared completely')
@@ -147,9 +155,9 @@ def _without_doubles(volumes: Sequence[Local]) -> list[Local]:
 
 def encrypted(present: survey.Survey,
               remote: Known = types.MappingProxyType({})) -> list[Local]:
-    """The volumes that were open when the node went down. Pure.
+    """Return the volumes that were open when the node went down.
 
-    :param passed: those that were passed through here, and encrypted
+    :param remote: encrypted volumes that this node had by a remote attachment
     """
     here = [local for local in plan(present)
             if local.lv and names.OPENED in present.lvs[local.lv].tags]
@@ -160,11 +168,11 @@ def encrypted(present: survey.Survey,
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of one volume.
+    """The result for one volume.
 
-    :param state: open (it was before), opened, or locked
+    :param state: open (already before), opened, or locked
     :param problem: why it is locked
-    :param passing: whether that may pass in a moment
+    :param transient: whether the problem may end by itself
     """
 
     volume_id: str

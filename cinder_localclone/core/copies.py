@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies: their queue, their progress and their pace, as values. Pure.
 
-Every node computes the queue for itself, from the same rows in the same order,
-so all have the same answer and no node asks another one. A volume that waits
-can be used as any other that is not all copied yet. :mod:`.moves.pace` says
-how fast a copy may go.
+Every node computes the queue from the same rows in the same order, so all
+nodes get the same result without asking each other. A volume waiting in the
+queue can be used as any other volume during its copy. :mod:`.moves.pace`
+computes the speed of a copy.
 """
 
 import collections
@@ -19,18 +19,18 @@ from cinder_localclone.core import state
 
 
 class Pace(str, enum.Enum):
-    """How a copy goes beside its guest."""
+    """The speed of a copy beside the I/O of the guest."""
 
-    #: Slowly while the guest works, else quickly.
+    #: Slowly while the guest does I/O, else quickly.
     YIELD = 'yield'
-    #: At full speed, whatever the guest does.
+    #: At full speed always.
     FULL = 'full'
-    #: As slowly as can be until the guest has rested for longer.
+    #: At the lowest speed until the guest has been idle for longer.
     SPARE = 'spare'
 
 
 class Speed(str, enum.Enum):
-    """How fast a copy may go at a moment, and why."""
+    """The speed of a copy at a moment, and its reason."""
 
     FULL = 'full'
     YIELDING = 'yielding'
@@ -44,13 +44,13 @@ _IN_WORDS: dict[str, str] = {
 
 
 def speed_in_words(speed: str) -> str:
-    """What an operator reads; of a speed unknown here, its own word."""
+    """Return a speed for an operator; an unknown speed unchanged."""
     return _IN_WORDS.get(speed, speed)
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What an operator has set for the copies to a node.
+    """An operator's settings for the copies to a node.
 
     :param limit: bytes a second of all copies together; 0: none
     """
@@ -59,9 +59,10 @@ class Settings:
     limit: int = 0
 
     def of(self, extra_spec: str) -> Pace:
-        """The pace of a volume.
+        """Return the pace of a volume.
 
-        :param extra_spec: what its type says; '' or nonsense: nothing
+        :param extra_spec: pace in its type; '' or an unknown word: the pace of
+            the node
         """
         word = extra_spec.strip()
         return Pace(word) if word in tuple(Pace) else self.pace
@@ -69,24 +70,24 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What the kernel is told; see :class:`.state.Geometry`."""
+    """The hydration settings for the kernel; see :class:`.state.Geometry`."""
 
     threshold: int
     batch: int
 
 
-#: Nothing new is copied.
+#: The kernel copies no further region.
 STANDSTILL = Step(0, 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """What the kernel has counted so far.
+    """The counters of the kernel at a moment.
 
-    :param ios: reads and writes that the handle has completed
-    :param in_flight: those that it has not
-    :param copied: bytes that were written to the LV, but not by the guest;
-        a difference of two counters, off by what one of them has yet to count
+    :param ios: completed reads and writes of the handle
+    :param in_flight: reads and writes of the handle not completed yet
+    :param copied: bytes written to the LV by the copy, not by the guest. A
+        difference of two counters, inexact by the I/O in flight between them
     """
 
     ios: int
@@ -95,12 +96,14 @@ class Seen:
 
 
 def parse_seen(handle: str, lv: str) -> Seen:
-    """Read what Documentation/block/stat.rst describes of both devices.
+    """Read the statistics of two disks (Documentation/block/stat.rst).
 
-    All that a guest writes reaches the LV; what is written to that besides
-    was copied.
+    Every write of the guest reaches the LV. The other writes to the LV are the
+    copy.
 
-    :raises ValueError: if it is something else
+    :param handle: statistics of the handle
+    :param lv: statistics of the LV
+    :raises ValueError: if a text is in another format
     """
     above, below = ([int(word) for word in text.split()]
                     for text in (handle, lv))
@@ -112,16 +115,16 @@ def parse_seen(handle: str, lv: str) -> Seen:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A committed move that may have something left to copy.
+    """A committed move with, possibly, data left to copy.
 
     :param attached: whether an instance has the volume
     :param awaited: whether a snapshot or a clone waits for the copy's end
-    :param stalled: when it was last seen that nothing of it is copied in
-        its turn; seconds. 0: it was not, or has made progress since
-    :param began: when the move did; seconds
-    :param pace: what the volume's type says of it; see :mod:`.pace`
-    :param migrating: whether two nodes have it attached: Nova live-migrates
-        its instance
+    :param stalled: seconds since the epoch when the running copy was last seen
+        to make no progress; 0: never, or it has made progress since
+    :param began: when the move began, seconds since the epoch
+    :param pace: pace in the volume's type; see :mod:`.pace`
+    :param migrating: whether two nodes have the volume attached during a live
+        migration of its instance
     """
 
     move_id: str
@@ -143,7 +146,7 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """How many copies run at one time; 0 or less: as many as there are.
+    """Maximum numbers of running copies; 0 or less: no limit.
 
     :param into: to one node
     :param out_of: from one node
@@ -154,18 +157,18 @@ class Limits:
 
 
 def position_in_words(position: int) -> str:
-    """What an operator reads of a copy that waits."""
+    """Return the state of a waiting copy for an operator."""
     suffix = 'th' if position % 100 in (11, 12, 13) else {
         1: 'st', 2: 'nd', 3: 'rd'}.get(position % 10, 'th')
-    return 'waiting for its turn (%d%s)' % (position, suffix)
+    return 'waiting in the queue (%d%s)' % (position, suffix)
 
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """Where a copy is in the queue.
+    """A copy's position in the queue.
 
-    :param number: 0 if it runs; else its number among those that wait for the
-        same nodes
+    :param number: 0 if the copy runs; else its number among the waiting copies
+        with a node in common
     """
 
     entry: Entry
@@ -173,21 +176,22 @@ class Position:
 
     @property
     def runs(self) -> bool:
-        """Whether it is its turn."""
+        """Whether the copy may run now."""
         return not self.number
 
 
 def positions(entries: Iterable[Entry], limits: Limits,
               dead: Collection[str]) -> dict[str, Position]:
-    """The turns of all copies of a backend, by their shadows' ids.
+    """Return the queue positions of all copies of a backend, by move id.
 
-    The first one that the limits leave room for runs, then the next. One that
-    has to wait for its nodes holds nobody up who waits for others.
+    The first copy within the limits runs, then the next. A waiting copy does
+    not block copies between other nodes.
 
-    What is stalled comes after all that is not, in turns; what needs a node
-    that is dead comes last. Either may well go on, but keeps out nothing else.
+    A stalled copy comes after all copies in progress, and a copy with a dead
+    node comes last. Either may still continue, but keeps no other copy from
+    running.
 
-    :param dead: service hosts whose volume service is down
+    :param dead: service hosts with a volume service that is down
     """
     into, out_of = collections.Counter[str](), collections.Counter[str]()
     waiting: list[Entry] = []
@@ -217,17 +221,15 @@ def _has_slot(count: int, limit: int) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """How far a copy is.
+    """The progress of a copy.
 
     :param percent: of the regions, 0 to 100
-    :param rate: bytes a second over the last samples; None before two
-    :param seconds_left: None while there is no rate
-    :param pause: seconds for which it is not tried again; see
+    :param rate: bytes a second over the last samples; None before two samples
+    :param seconds_left: None without a rate
+    :param pause: seconds until the next try; see
         :class:`.moves.hydration.Brake`
-    :param position: that of one which waits for its turn; see
-        :func:`positions`
-    :param pace: how fast it may go at this moment, a
-        :class:`Speed`; '' if it may not
+    :param position: in the queue; see :func:`positions`. 0: it does not wait
+    :param pace: the :class:`Speed` at this moment; '' if the copy must not run
     """
 
     percent: float

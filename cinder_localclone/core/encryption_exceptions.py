@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The errors of encrypted volumes.
 
-None of them is a reason to format anything: what can't be read may be read
-again, when its disk, or its source, is back.
+None of them is a reason to format a device: a header may be readable again
+when the disk or the source is back.
 """
 
 from cinder.i18n import _
@@ -13,30 +13,30 @@ from cinder_localclone.core.outcomes import owner_reads
 
 
 class InvalidEncryptionType(exceptions.LocalCloneError):
-    """A volume type that asks for an encryption there is none of."""
+    """A volume type with an unknown encryption."""
 
     problem = _('Volume %(volume)s can\'t be encrypted as its type says: '
                 '%(reason)s.')
     outcome = Outcome.NOT_CREATED
     remedy = _('Correct the extra specs, or the encryption, of the type.')
     user_message = owner_reads('ENCRYPTION_TYPE', 'LC32', _(
-        'The volume type asks for an encryption that this storage does not '
-        'have; an administrator has to correct the type.'))
+        'The encryption of the volume type is unknown to this storage. An '
+        'administrator has to correct the type.'))
 
 
 class InvalidPaceType(exceptions.LocalCloneError):
-    """A volume type that asks for a pace of copies there is none of."""
+    """A volume type with an unknown pace of copies."""
 
-    problem = _('Volume %(volume)s can\'t be of its type: %(reason)s.')
+    problem = _('Volume %(volume)s can\'t have its type: %(reason)s.')
     outcome = Outcome.UNCHANGED
     remedy = _('Correct the extra spec of the type.')
     user_message = owner_reads('PACE_TYPE', 'LC43', _(
-        'The volume type asks for a pace of copies that this storage does not '
-        'have; an administrator has to correct the type.'))
+        'The pace of copies in the volume type is unknown to this storage. An '
+        'administrator has to correct the type.'))
 
 
 class KeyUnreadable(exceptions.LocalCloneError):
-    """An owner's secret that can't be read by what the owner has sent."""
+    """An owner's secret not readable with the token of the request."""
 
     problem = _('Secret %(key)s could not be read with the token of this '
                 'request: %(reason)s.')
@@ -47,7 +47,7 @@ class KeyUnreadable(exceptions.LocalCloneError):
 
 
 class EncryptionChange(exceptions.LocalCloneError):
-    """A retype or migration that would encrypt a volume, or decrypt it."""
+    """A retype or migration to encrypt or decrypt a volume."""
 
     problem = _('The encryption of volume %(volume)s can\'t be changed by a '
                 'retype, or by a migration to another backend.')
@@ -60,15 +60,14 @@ class EncryptionChange(exceptions.LocalCloneError):
 
 
 class NotThere(exceptions.Refused):
-    """A host that could only be served what nobody there can read."""
+    """A host without the backend could only read the ciphertext."""
 
     user_message = owner_reads('ENCRYPTED_REMOTE', 'LC35', _(
-        'An encrypted volume can only be used on hosts that have this '
-        'storage.'))
+        'An encrypted volume can be used only on hosts with this storage.'))
 
 
 class KeyUnavailable(exceptions.LocalCloneError):
-    """The key manager does not answer. Trying again may help."""
+    """The key manager does not answer. A later try may succeed."""
 
     problem = _('The key manager did not answer: %(reason)s.')
     outcome = Outcome.UNCHANGED
@@ -79,30 +78,30 @@ class KeyUnavailable(exceptions.LocalCloneError):
 
 
 class KeyRefused(exceptions.LocalCloneError):
-    """The key manager has no such secret, or none for this service."""
+    """The secret does not exist, or this service may not read it."""
 
     problem = _('Secret %(key)s of the key manager can\'t be used: '
                 '%(reason)s.')
     outcome = Outcome.UNCHANGED
-    remedy = _('Check that the secret exists, and that the user of '
-               'localclone_key_auth may read it.')
+    remedy = _('The secret must exist, and the user of localclone_key_auth '
+               'must be allowed to read it.')
 
 
 class NotSealed(exceptions.LocalCloneError):
-    """A key that is not kept on this node, or can't be unsealed here."""
+    """A sealed key missing on this node, or impossible to unseal here."""
 
     problem = _('The sealed key %(path)s could not be used: %(reason)s.')
 
 
 class WrongKey(exceptions.LocalCloneError):
-    """A key that opens nothing."""
+    """A key without a matching key slot."""
 
     problem = _('The key does not open %(path)s.')
     outcome = Outcome.NOT_WRITTEN
 
 
 class HeaderDamaged(exceptions.LocalCloneError):
-    """A header that can't be read, or not be understood."""
+    """An unreadable header."""
 
     problem = _('The encryption header of %(path)s can\'t be used: '
                 '%(reason)s.')
@@ -116,31 +115,30 @@ class HeaderDamaged(exceptions.LocalCloneError):
 
 
 class ForeignHeader(HeaderDamaged):
-    """A header that is not the one that the volume is known to have."""
+    """A header other than the recorded header of the volume."""
 
-    problem = _('The encryption header of %(path)s is not the one that was '
-                'recorded for its volume: %(reason)s. The key manager was not '
-                'asked.')
+    problem = _('The encryption header of %(path)s is not the header recorded '
+                'for its volume: %(reason)s. The key manager was not asked.')
     outcome = Outcome.NOT_WRITTEN
     remedy = _('Find out which program has written the header before you '
                'restore a backup.')
 
 
 class OpenedOtherwise(ForeignHeader):
-    """A crypt device that is not what the checked header says."""
+    """A crypt device with another table than its checked header describes."""
 
-    problem = _('The volume of %(path)s is open, but not as its header says: '
-                '%(reason)s. Someone may have changed the header after the '
+    problem = _('The crypt device of %(path)s does not match its header: '
+                '%(reason)s. The header may have been changed after the '
                 'driver checked it. The driver gives the volume to no '
                 'instance.')
-    remedy = _('Shut off an instance that uses it, detach the volume, and '
-               'find out who can write to its disk.')
+    remedy = _('Shut off the instance, detach the volume, and find out which '
+               'programs can write to its disk.')
 
 
 class NotRecovered(HeaderDamaged):
-    """A re-encryption that has not ended, where nobody may put it in order.
+    """An unfinished re-encryption on a node without the right to recover it.
 
-    What must not be done comes first: not everything shows all of a text.
+    The text begins with the warning: some programs show only its beginning.
     """
 
     problem = _('Do not restore a backup of the header of %(path)s: an older '
@@ -149,11 +147,12 @@ class NotRecovered(HeaderDamaged):
     outcome = Outcome.NOT_WRITTEN
     remedy = _('The home of the volume recovers it by itself.')
     user_message = owner_reads('REENCRYPTING', 'LC41', _(
-        'The volume is being re-encrypted; try again when that has ended.'))
+        'The volume is being re-encrypted. Try again when the re-encryption '
+        'has ended.'))
 
 
 class NotEnded(HeaderDamaged):
-    """A re-encryption that was killed in its very end, which can't be made."""
+    """A re-encryption killed at its very end, and beyond recovery."""
 
     problem = _('Do not restore an old backup over the header of %(path)s: '
                 'the data would become unreadable. All data is re-encrypted, '
@@ -164,7 +163,7 @@ class NotEnded(HeaderDamaged):
 
 
 class HeaderInUse(exceptions.LocalCloneError):
-    """A header that other processes have locked, or re-encrypt."""
+    """A header locked or being re-encrypted by another process."""
 
     problem = _('The encryption header of %(path)s is in use: %(reason)s.')
     outcome = Outcome.NOT_WRITTEN
@@ -174,7 +173,7 @@ class HeaderInUse(exceptions.LocalCloneError):
 
 
 class NotBlank(exceptions.LocalCloneError):
-    """A device that was to be formatted, and that has data already."""
+    """A device to format with data on it already."""
 
     problem = _('%(path)s is not blank, so it was not formatted: %(reason)s.')
     outcome = Outcome.NOT_WRITTEN
@@ -182,30 +181,30 @@ class NotBlank(exceptions.LocalCloneError):
 
 
 class LastKey(exceptions.LocalCloneError):
-    """A key that is not removed, because no other would be left."""
+    """A key kept because no other usable key would be left."""
 
-    problem = _('Key slot %(slot)s of %(path)s is the last one whose key the '
-                'key manager has. It was not removed.')
+    problem = _('Key slot %(slot)s of %(path)s was not removed: the key '
+                'manager has the key of no other key slot.')
 
 
 class KeyNotChanged(exceptions.LocalCloneError):
-    """A key, or a header, that is not to be changed now, or not so."""
+    """A change of a key or header refused, or failed."""
 
     problem = _('The encryption of volume %(volume)s was not changed: '
                 '%(reason)s.')
 
 
 class NoBackup(exceptions.LocalCloneError):
-    """Backups of a header that could not be written, or not be removed."""
+    """Header backups impossible to write or remove."""
 
     problem = _('The backups of the encryption header of volume %(volume)s in '
                 '%(directory)s can\'t be changed: %(reason)s.')
-    remedy = _('Check that localclone_header_backup_dir is there and can be '
-               'written to.')
+    remedy = _('The directory localclone_header_backup_dir must exist and be '
+               'writable.')
 
 
 class StaleBackup(exceptions.LocalCloneError):
-    """Backups that may have a key that the header has no more."""
+    """Header backups with, possibly, a removed key."""
 
     problem = _('Key slot %(slot)s of volume %(volume)s is empty now, but '
                 'backups of the header may still contain its key. The volume '
@@ -214,14 +213,14 @@ class StaleBackup(exceptions.LocalCloneError):
 
 
 class MovesCold(exceptions.Refused):
-    """A live migration of what two nodes can't have open at one time."""
+    """A live migration of a volume for only one node at a time."""
 
     user_message = owner_reads('MOVES_COLD', 'LC38', _(
         'A volume of this type moves only while it is detached.'))
 
 
 class KeepsSize(exceptions.LocalCloneError):
-    """An authenticated volume, whose tags are laid out for its size."""
+    """An extension of an authenticated volume: its tag area is fixed."""
 
     problem = _('Volume %(volume)s is authenticated and can\'t be extended.')
     outcome = Outcome.UNCHANGED
@@ -233,7 +232,7 @@ class KeepsSize(exceptions.LocalCloneError):
 
 
 class OddSize(exceptions.LocalCloneError):
-    """What was created is not as large as it is to be."""
+    """A new volume with another size than expected."""
 
     problem = _('Volume %(volume)s was not created: it would have %(found)s '
                 'bytes instead of %(wanted)s. cryptsetup or the kernel lays '
@@ -242,7 +241,7 @@ class OddSize(exceptions.LocalCloneError):
 
 
 class NotAtRest(exceptions.LocalCloneError):
-    """A header that is not to be written before a move has ended."""
+    """A change of a header during a move."""
 
     problem = _('The encryption of volume %(volume)s can\'t be changed while '
                 'the volume is being moved or migrated, or while another node '
@@ -255,31 +254,32 @@ class NotAtRest(exceptions.LocalCloneError):
 
 
 class WouldReadNoise(exceptions.Refused):
-    """A restore that would leave zeros out, which read as noise."""
+    """A restore that skips zeros, on a volume with noise in its gaps."""
 
     user_message = owner_reads('FRESH_ENCRYPTED', 'LC40', _(
-        'A backup cannot be restored to a volume of this type that was never '
-        'attached; attach it once, or choose another type.'))
+        'A backup cannot be restored to a volume of this type before the '
+        'volume was attached once. Attach the volume, or choose another '
+        'type.'))
 
 
-#: What cryptsetup says of what has no header, or none that can be read, with
-#: the exit code that it has for everything it does not like.
+#: cryptsetup's message about a device without a readable header. Its exit code
+#: is that of all wrong parameters.
 _NO_HEADER = 'is not a valid LUKS'
-#: Of one of LUKS1, where one of LUKS2 is looked for.
+#: Its message about a LUKS1 header where it expects LUKS2.
 _NOT_LUKS2 = 'Dump operation is not supported'
-#: Of a header whose slots are empty.
+#: Its message about a header without a used key slot.
 _NO_SLOT = 'No usable keyslot'
 
 
 def of_cryptsetup(failed: exceptions.CommandFailed, path: str
                   ) -> exceptions.LocalCloneError:
-    """What a failure of cryptsetup(8) means.
+    """Return the error for a failure of cryptsetup(8).
 
-    Its exit codes: 1 wrong parameters, 2 no permission (bad passphrase),
-    3 out of memory, 4 wrong device, 5 device already exists or is busy.
+    Its exit codes: 1 wrong parameters, 2 no permission (bad passphrase), 3 out
+    of memory, 4 wrong device, 5 device already exists or is busy.
 
-    :param path: of what it was to work on
-    :returns: the same failure if it says nothing more precise
+    :param path: of the device
+    :returns: the given failure if there is no more precise error
     """
     code, text = failed.kwargs.get('code'), str(failed)
     if code == 2 or (code == 1 and _NO_SLOT in text):
@@ -292,25 +292,25 @@ def of_cryptsetup(failed: exceptions.CommandFailed, path: str
 
 
 class CannotReencrypt(exceptions.LocalCloneError):
-    """A volume that can't be re-encrypted, as it is or as was asked for."""
+    """A re-encryption impossible for the volume, or as requested."""
 
     problem = _('Volume %(volume)s can\'t be re-encrypted: %(reason)s.')
     outcome = Outcome.UNCHANGED
 
 
 class OtherKeys(exceptions.LocalCloneError):
-    """Keys that would be lost: only that of the service is taken over."""
+    """Keys lost by a re-encryption: it keeps only the service's key."""
 
-    problem = _('Volume %(volume)s has other keys than its secret (key slots '
-                '%(slots)s), such as recovery keys. A re-encryption does not '
-                'keep these keys.')
+    problem = _('Volume %(volume)s has more keys than its secret (key slots '
+                '%(slots)s), for example recovery keys. A re-encryption does '
+                'not keep these keys.')
     outcome = Outcome.UNCHANGED
     remedy = _('Run the command with --drop-other-keys to remove them, and '
                'add recovery keys again afterwards.')
 
 
 class NoSpaceToReencrypt(exceptions.LocalCloneError):
-    """A thin volume that would become full, in a pool that has no room."""
+    """A thin pool too full for the re-encryption of a volume."""
 
     problem = _('Volume %(volume)s can\'t be re-encrypted on %(host)s: a '
                 're-encryption writes the whole volume and needs up to '
@@ -320,7 +320,7 @@ class NoSpaceToReencrypt(exceptions.LocalCloneError):
 
 
 class Reencrypting(exceptions.LocalCloneError):
-    """What can't be done to a volume that is being re-encrypted."""
+    """An operation refused during a re-encryption."""
 
     problem = _('Volume %(volume)s can\'t be %(what)s until its re-encryption '
                 'has ended.')
@@ -331,7 +331,7 @@ class Reencrypting(exceptions.LocalCloneError):
 
 
 class StillReencrypting(exceptions.SourceBusy):
-    """A re-encryption that has not paused in time."""
+    """A re-encryption still running after the wait for its pause."""
 
     problem = _('The re-encryption of volume %(volume)s on %(host)s did not '
                 'pause within %(seconds)d s. The re-encryption continues; '
@@ -340,10 +340,10 @@ class StillReencrypting(exceptions.SourceBusy):
 
 
 class Interrupted(exceptions.SourceBusy):
-    """A re-encryption that was killed under a running guest."""
+    """A re-encryption killed under a running guest."""
 
-    problem = _('The process that re-encrypted volume %(volume)s on %(host)s '
-                'was killed, and an instance still has the volume open.')
+    problem = _('The re-encryption of volume %(volume)s on %(host)s was '
+                'killed, and an instance still has the volume open.')
     outcome = Outcome.UNCHANGED
     remedy = _('Stop the instance, or detach the volume: the driver then '
                'recovers the volume and continues its re-encryption.')

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of the command, in an operator's words."""
+"""Errors of the operator's command."""
 
 
 class CommandError(Exception):
-    """What keeps a command from its work, in an operator's words."""
+    """An error to end the command with; its text is for the operator."""
 
 
 def in_words(exc: Exception) -> str:
-    """An error in one line: without SQL, stack or links."""
+    """Return an error in one line, without SQL, traceback or links."""
     text = str(exc).strip() or type(exc).__name__
     if type(exc).__module__.startswith('oslo_db.'):
-        # One of these quotes the statement and links to SQLAlchemy's site.
-        return ('Cinder\'s database can\'t be used: %s. Check that it runs, '
-                'and [database] connection in cinder.conf.'
+        # These errors quote the statement and link to SQLAlchemy's site.
+        return ('Cinder\'s database can\'t be used: %s. Check the database '
+                'server, and [database] connection in cinder.conf.'
                 % text.splitlines()[0].partition(' (Background on')[0])
     if isinstance(exc, FileNotFoundError) and exc.filename and (
             '/' not in str(exc.filename)):  # a command

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a service says in lines of its log that stay as they are.
+"""The stable lines in a service's log.
 
-Each has an id, which begins the line, and named facts. Ids, and the names of
-facts, keep their meaning; texts may get better. The facts are also in the
-record's ``extra``, for whoever has oslo.log write JSON. Each line is counted,
-for ``cinder-localclone metrics``. Lines without an id are for whoever looks
-into something, and may change.
+Each line begins with an id and has named facts. Ids and names of facts keep
+their meaning; texts may be improved. The facts are also in the record's
+``extra``, for oslo.log's JSON formatter. Each line is counted for
+``cinder-localclone metrics``. Lines without an id are for debugging, and may
+change.
 """
 
 import collections
@@ -21,16 +21,16 @@ from cinder_localclone.core import exceptions
 
 LOG = logging.getLogger(__name__)
 
-#: What ids begin with.
+#: The beginning of each id.
 PREFIX = 'localclone-'
 
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """One line.
+    """A line of the log.
 
-    :param number: of its id
-    :param name: what it is counted as
+    :param number: the number in its id
+    :param name: its name in the metrics
     :param level: info, warning or error
     :param text: with ``%(fact)s`` for each fact
     """
@@ -42,7 +42,7 @@ class Event:
 
     @property
     def id(self) -> str:
-        """What the line begins with."""
+        """The beginning of the line."""
         return '%s%d' % (PREFIX, self.number)
 
 
@@ -66,8 +66,9 @@ MOVE_BEGUN = _info(
     '%(record)s).')
 MOVE_COMMITTED = _info(
     102, 'move_committed', 'The home of volume %(volume)s is %(destination)s '
-    'now; its data is to be copied from %(source)s (asked for by: '
-    '%(asked_by)s; move record %(record)s).')
+                           'now; its data will be copied from %(source)s '
+                           '(asked for by: %(asked_by)s; move record '
+                           '%(record)s).')
 MOVE_COMPLETED = _info(
     103, 'move_completed', 'Volume %(volume)s is fully copied to '
     '%(destination)s; the source on %(source)s can be removed (asked for by: '
@@ -84,7 +85,8 @@ DESTINATION_REMOVED = _info(
     'rolled back: all its devices and LVs on this node were removed.')
 NOT_ROLLED_BACK = _error(
     107, 'move_not_rolled_back', 'The failed move of volume %(volume)s could '
-    'not be rolled back now; the next periodic check tries again.')
+                                 'not be rolled back. The next periodic check '
+                                 'tries again.')
 DESTINATION_LEFT = _warning(
     108, 'destination_left', 'The move of volume %(volume)s has failed; the '
     'destination %(host)s will remove its devices and LVs of the move later: '
@@ -93,15 +95,15 @@ LIVE_GIVEN_UP = _info(
     109, 'live_migration_given_up', 'The live migration of volume %(volume)s '
     'to this node was cancelled: its move is rolled back.')
 SOURCE_LEFT = _info(
-    110, 'source_detached', 'Volume %(volume)s is not attached to this node '
-    'any more: %(host)s may copy it.')
+    110, 'source_detached', 'Volume %(volume)s is no longer attached to this '
+                            'node: %(host)s may copy it.')
 DEFERRED_MOVE_BEGUN = _info(
     111, 'deferred_move_begun',
-    'Volume %(volume)s follows its instance to %(host)s.')
+    'Volume %(volume)s moves to the node of its instance, %(host)s.')
 DEFERRED_MOVE_FAILED = _warning(
     112, 'deferred_move_failed',
-    'Volume %(volume)s could not follow its instance to '
-    '%(host)s. The instance uses the volume over the network meanwhile; the '
+    'Volume %(volume)s could not be moved to the node of its instance, '
+    '%(host)s. The instance continues to use the volume over the network. The '
     'next try is in %(seconds)d s: %(error)s')
 
 # -- copies
@@ -111,9 +113,10 @@ COPYING = _info(
     '%(progress)s.')
 CLONE_FAILED = _error(
     202, 'clone_failed', 'The clone of volume %(volume)s is in mode '
-    '"%(mode)s": its metadata or its disk failed. The source is kept. Repair '
-    'the disk. The clone is rebuilt as soon as nothing uses the volume: stop '
-    'an instance that has it.')
+                         '"%(mode)s": its metadata or its disk failed. The '
+                         'source is kept. Repair the disk. The clone is '
+                         'rebuilt as soon as the volume is not in use: stop '
+                         'its instance.')
 COPYING_FAILS = _error(
     203, 'copying_fails', 'Copying volume %(volume)s fails: the source was '
     'read, but no region was copied. See dmesg for the failing disk. The '
@@ -122,12 +125,14 @@ STALLED = _warning(
     204, 'stalled', 'The copy of volume %(volume)s from %(source)s has made '
     'no progress for %(seconds)s s: other copies come first.')
 COPIED_AGAIN = _error(
-    205, 'copied_again', 'The thin pool of this node had lost %(size)d KiB of '
-    'volume %(volume)s that had been copied, so they read as zeros. '
-    '%(copied)d KiB were copied from %(source)s again, as they were when the '
-    'volume moved. The others were written to meanwhile, at least in part, '
-    'or could not be copied now. What else was written to this node when its '
-    'pool failed may be lost as well: see dmesg, and check the file systems.')
+    205, 'copied_again', 'The thin pool of this node has lost %(size)d KiB of '
+                         'the copied data of volume %(volume)s: they read as '
+                         'zeros. %(copied)d KiB were copied from %(source)s '
+                         'again, as they were when the volume moved. The rest '
+                         'was overwritten meanwhile, at least in part, or '
+                         'could not be copied now. Other writes to this node '
+                         'may be lost as well: see dmesg, and check the file '
+                         'systems.')
 NOT_COMPARED = _warning(
     206, 'not_compared', 'It is unknown whether the thin pool of this node '
     'has lost data of the copy of volume %(volume)s, or lost data can\'t be '
@@ -141,8 +146,8 @@ UNCOMPARED = _error(
     'file systems of the volume: %(error)s')
 ACCEPTED = _warning(
     208, 'accepted', 'The copy of volume %(volume)s from %(source)s ends '
-    'without the data that could not be copied again: an operator has '
-    'accepted its loss. The source is removed.')
+                     'without the missing data: an operator has accepted its '
+                     'loss. The source is removed.')
 
 # -- connections
 
@@ -156,8 +161,8 @@ EXPORTS_DIFFER = _error(
     303, 'exports_differ', 'The exports of volume %(volume)s could not be '
     'brought in line with its attachments, will retry: %(error)s')
 NOT_PASSED = _error(
-    304, 'not_passed', 'The remote attachment of volume %(volume)s is not as '
-    'it should be, will retry: %(error)s')
+    304, 'not_passed', 'The remote attachment of volume %(volume)s could not '
+                       'be restored, will retry: %(error)s')
 EXPORTED_AGAIN = _info(
     305, 'exported_again', 'Volume %(volume)s is exported to %(initiator)s '
     'again.')
@@ -190,8 +195,8 @@ DELETE_SENT_AGAIN = _warning(
 # -- encryption
 
 REENCRYPTION_BEGINS = _info(
-    501, 'reencryption_begun', 'Volume %(volume)s is about to be '
-    're-encrypted: %(cipher)s, %(bits)d bits.')
+    501, 'reencryption_begun', 'The re-encryption of volume %(volume)s is '
+                               'about to begin: %(cipher)s, %(bits)d bits.')
 REENCRYPTION_GOES_ON = _info(
     502, 'reencryption_goes_on', 'The re-encryption of volume %(volume)s '
     'continues on this node.')
@@ -199,35 +204,36 @@ REENCRYPTION_ENDED = _info(
     503, 'reencryption_ended', 'The re-encryption of volume %(volume)s has '
     'ended: %(cipher)s, %(bits)d bits.')
 REENCRYPTION_STOPPED = _error(
-    504, 'reencryption_stopped', 'The re-encryption of volume %(volume)s does '
-    'not continue, will retry: %(error)s')
+    504, 'reencryption_stopped', 'The re-encryption of volume %(volume)s has '
+                                 'stopped, will retry: %(error)s')
 REENCRYPTION_NOT_BEGUN = _error(
     506, 'reencryption_not_begun', 'The re-encryption of volume %(volume)s '
     'has not begun: its header and its data are unchanged. See the log of the '
     're-encryption for the cause, and start it again.')
 NOT_OPEN = _error(
     505, 'not_open', 'The crypt device or header guard of volume %(volume)s '
-    'on this node is not as it should be, will retry: %(error)s')
+                     'on this node could not be restored, will retry: '
+                     '%(error)s')
 
 
 def all_events() -> Iterator[Event]:
-    """Every line there is, by its number."""
+    """Return all events in the order of their numbers."""
     found = [each for each in globals().values() if isinstance(each, Event)]
     return iter(sorted(found, key=lambda each: each.number))
 
 
-#: How often each was said, and each cause was told to the owner of a volume,
-#: since this process has begun.
+#: How often each event was logged, and each cause was reported to the owner of
+#: a volume, since the start of this process.
 _said: collections.Counter[str] = collections.Counter()
 _refused: collections.Counter[str] = collections.Counter()
 _counting = threading.Lock()
 
 
 def say(event: Event, exc_info: bool = False, **facts: typing.Any) -> None:
-    """Write a line, and count it.
+    """Write an event to the log, and count it.
 
-    :param exc_info: whether the traceback of what is being handled belongs
-        to it
+    :param exc_info: whether to add the traceback of the current exception
+    :param facts: the facts in the text of the event
     """
     with _counting:
         _said[event.name] += 1
@@ -239,16 +245,16 @@ def say(event: Event, exc_info: bool = False, **facts: typing.Any) -> None:
 
 
 def failed(event: Event, error: Exception, **facts: typing.Any) -> None:
-    """Write a line about an error, and count it.
+    """Write an event about an error to the log, and count it.
 
-    The traceback belongs to it if the error is not one of the driver's own.
+    The traceback is added unless the error is the driver's own.
     """
     say(event, exc_info=exceptions.is_unexpected(error), error=error, **facts)
 
 
 @contextlib.contextmanager
 def failure_logged(event: Event, **facts: typing.Any) -> Iterator[None]:
-    """Log what fails as an event, and go on after the block."""
+    """Log an error in the block as an event, and continue after the block."""
     try:
         yield
     except Exception as exc:  # of rtslib, and of configfs, too
@@ -256,7 +262,7 @@ def failure_logged(event: Event, **facts: typing.Any) -> Iterator[None]:
 
 
 def refused(cause: str) -> None:
-    """Count why something was not done.
+    """Count the cause of a refused or failed request.
 
     :param cause: a key of :data:`.outcomes.USER_MESSAGES`
     """
@@ -265,10 +271,10 @@ def refused(cause: str) -> None:
 
 
 def counts() -> dict[str, dict[str, int]]:
-    """How often what was said, and what was refused why.
+    """Return the counters of events and of refusals, by name.
 
-    Each event is there, however often: a counter that begins at 1 hides the
-    first time.
+    Every event has a counter, also at 0: a counter that begins at 1 hides the
+    first occurrence from rate functions.
     """
     with _counting:
         return {'events': {each.name: _said[each.name]

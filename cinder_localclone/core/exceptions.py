@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The driver's errors: what happened, what was undone, what to do.
 
-Each class has all that anybody reads of it: the text for the operator's log,
-with hosts and devices, and what the owner of the volume reads.
+Each class has both texts: the text for the operator's log, with hosts and
+devices, and the message to the owner of the volume.
 """
 
 from typing import Any
@@ -14,33 +14,34 @@ from cinder_localclone.core import outcomes
 from cinder_localclone.core.outcomes import Outcome
 from cinder_localclone.core.outcomes import owner_reads
 
-#: The errors of this driver by their names: a peer sends no more of one.
+#: Error classes by name: a peer sends the name and the text only.
 _CLASSES: dict[str, type['LocalCloneError']] = {}
 
 
 class LocalCloneError(exception.VolumeDriverException):
     """Base of the driver's errors.
 
-    The operator reads problem, outcome and remedy, one after the other. A
-    class that states a problem inherits neither of the others. A text with
-    ``%(of_volume)s`` names the volume where ``volume`` is given.
+    The operator reads problem, outcome and remedy, in this order. A class with
+    its own problem inherits neither of the others. In a text,
+    ``%(of_volume)s`` names the volume if the error has a ``volume``.
 
     :cvar problem: what happened
-    :cvar outcome: what that has left
-    :cvar remedy: what the operator can do
-    :cvar user_message: what the owner of the volume reads
+    :cvar outcome: the state after the error
+    :cvar remedy: the action for the operator
+    :cvar user_message: the message to the owner of the volume
     """
 
     problem = message = _('%(reason)s')
     outcome = Outcome.UNKNOWN
     remedy = ''
     user_message = owner_reads('FAILED', 'LC00', _(
-        'The volume could not be connected; it is unchanged where it was.'))
+        'The volume was not connected. It is unchanged on its host.'))
 
     def __init_subclass__(cls, of_peers: bool = True, **kwargs: Any) -> None:
-        """Register a class, and build the text that Cinder fills in.
+        """Register a class, and build its text for Cinder.
 
-        :param of_peers: whether one that a peer raises is raised here again
+        :param of_peers: whether an error raised by a peer is raised here again
+        :raises TypeError: if the class sets ``message`` itself
         """
         super().__init_subclass__(**kwargs)
         if of_peers:
@@ -61,7 +62,7 @@ class LocalCloneError(exception.VolumeDriverException):
 
     @classmethod
     def _in_place(cls, reason: str) -> str:
-        """Return a reason, a sentence or not, with one full stop after it."""
+        """Return a reason so that exactly one full stop follows it."""
         rest = cls.message.partition('%(reason)s')[2]
         if rest.startswith(' ') and not reason.endswith(('.', '!', '?')):
             return reason + '.'
@@ -70,9 +71,9 @@ class LocalCloneError(exception.VolumeDriverException):
 
 
 def class_named(name: str) -> type[LocalCloneError]:
-    """Return the class of an error that a peer has raised.
+    """Return the class of an error raised by a peer.
 
-    :returns: the base of all if there is none of that name
+    :returns: the base class if the name is unknown
     """
     return _CLASSES.get(name, LocalCloneError)
 
@@ -83,10 +84,10 @@ def is_unexpected(error: Exception) -> bool:
 
 
 class InvalidTransition(LocalCloneError):
-    """The table of the state machine has no such transition."""
+    """A transition missing in the table of the state machine."""
 
     problem = _('The move%(of_volume)s is in phase "%(phase)s" '
-                '(%(committed)s), in which "%(event)s" is not possible.')
+                '(%(committed)s). "%(event)s" is not possible in this phase.')
     outcome = Outcome.UNCHANGED
     user_message = owner_reads('MOVE_BUSY', 'LC07', _(
         'The volume is being moved, or is used by another request; try again '
@@ -94,7 +95,7 @@ class InvalidTransition(LocalCloneError):
 
 
 class InvalidToken(LocalCloneError):
-    """The column that holds a move's state holds something else."""
+    """A token column of a move record with unreadable content."""
 
     problem = _('The move record%(of_volume)s can\'t be read: "%(token)s" '
                 '(%(reason)s).')
@@ -102,7 +103,7 @@ class InvalidToken(LocalCloneError):
 
 
 class StaleMove(LocalCloneError):
-    """What was read of a move is not true any more."""
+    """A move, or its volume, changed after it was read."""
 
     problem = _('Volume %(volume)s was moved, changed or deleted by another '
                 'request at the same time.')
@@ -112,7 +113,7 @@ class StaleMove(LocalCloneError):
 
 
 class Refused(LocalCloneError):
-    """A connection that is not served, decided before anything is touched."""
+    """A connection refused before any change."""
 
     problem = _('Volume %(volume)s cannot be connected to %(host)s: '
                 '%(reason)s')
@@ -135,7 +136,7 @@ class MoveUnderWay(Refused):
 
 
 class NotMovable(LocalCloneError):
-    """A volume that is not moved, or copied by Cinder, to a node."""
+    """A volume that can't be moved to a node, or copied there by Cinder."""
 
     problem = _('Volume %(volume)s cannot be moved to %(host)s: %(reason)s')
     outcome = Outcome.UNCHANGED
@@ -144,10 +145,10 @@ class NotMovable(LocalCloneError):
 
 
 class IsDeferred(NotMovable):
-    """A volume that is attached goes where its instance goes."""
+    """An attached volume: it moves with its instance only."""
 
     problem = _('Volume %(volume)s cannot be moved to %(host)s: it is '
-                'attached and follows its instance.')
+                'attached, so it moves only with its instance.')
     outcome = Outcome.UNCHANGED
     remedy = _('Migrate the instance, or detach the volume.')
     user_message = owner_reads('FOLLOWS_INSTANCE', 'LC28', _(
@@ -156,71 +157,72 @@ class IsDeferred(NotMovable):
 
 
 class EncryptionUnsupported(LocalCloneError):
-    """A volume of a type whose encryption this backend does not take."""
+    """A volume type with an encryption unknown to this backend."""
 
     problem = _('Volume %(volume)s can\'t be encrypted as its type says: '
                 '%(reason)s.')
     outcome = Outcome.NOT_CREATED
     remedy = _('Correct the type: provider luks, front-end.')
     user_message = owner_reads('ENCRYPTED', 'LC17', _(
-        'This storage cannot encrypt volumes as this volume type asks for; an '
-        'administrator has to choose the provider luks with front-end '
-        'control, or the storage\'s own encryption.'))
+        'This storage does not support the encryption of this volume type. An '
+        'administrator has to change the type: to the provider luks with '
+        'front-end control, or to the encryption of the storage itself.'))
 
 
 class BeingCopied(LocalCloneError):
-    """What needs all of a volume at its home, while some is elsewhere yet.
+    """An operation refused during a copy: it needs all data at the home.
 
-    :param progress: how far the copy is, in words
+    :param progress: the progress of the copy, in words
     """
 
     problem = _('Volume %(volume)s is still being copied to %(host)s '
-                '(%(progress)s), so no snapshot or clone of it can be made '
-                'yet.')
+                '(%(progress)s). No snapshot or clone of it can be made '
+                'during the copy.')
     outcome = Outcome.UNCHANGED
     remedy = _('try again when the copy has ended.')
     user_message = owner_reads('BEING_COPIED', 'LC21', _(
-        'The volume is still being copied to the host that it was moved to; '
-        'try again when that has ended.'))
+        'The volume is still being copied to its new host. Try again when the '
+        'copy has ended.'))
 
 
 class NeedsThin(LocalCloneError):
     """A snapshot or clone of a thick volume."""
 
-    problem = _('Snapshots and clones need thin volumes (lvm_type), and those '
-                'on %(host)s are thick.')
+    problem = _('Snapshots and clones need thin volumes (lvm_type). The '
+                'volumes on %(host)s are thick.')
     outcome = Outcome.UNCHANGED
     user_message = owner_reads('NEEDS_THIN', 'LC22', _(
-        'This storage does not offer snapshots and clones of volumes.'))
+        'This storage does not support snapshots and clones of volumes.'))
 
 
 class PoolFull(LocalCloneError):
-    """A thin pool in which writes may soon fail."""
+    """A thin pool almost without space for writes."""
 
     problem = _('Thin pool %(pool)s on %(host)s is too full for snapshots and '
                 'clones: %(usage)s.')
     outcome = Outcome.UNCHANGED
-    remedy = _('Extend it (lvextend), or delete volumes on that node.')
+    remedy = _('Extend the pool (lvextend), or delete volumes on %(host)s.')
     user_message = owner_reads('POOL_FULL', 'LC23', _(
-        'The storage of the host that the volume is on is too full for '
-        'snapshots and clones.'))
+        'The storage of the volume\'s host is too full for snapshots and '
+        'clones.'))
 
 
 class ForeignImage(LocalCloneError):
-    """What a volume is to be made of is out of this backend's reach."""
+    """A source of a new volume out of this backend's reach."""
 
-    problem = _('A volume can\'t be made of %(image)s here: %(reason)s.')
+    problem = _('A volume can\'t be created from %(image)s here: %(reason)s.')
     outcome = Outcome.UNCHANGED
     user_message = owner_reads('FOREIGN_IMAGE', 'LC24', _(
-        'This storage cannot make the volume of that snapshot or volume: the '
+        'This storage cannot create the volume from the given source: the '
         'source is on other storage, or its size or encryption does not '
         'match.'))
 
 
 class TooLate(LocalCloneError, exception.MetadataUpdateFailure):
-    """A request that arrives when whoever made it has given it up.
+    """A request carried out after its client has cancelled it.
 
-    Cinder is to try no other node: it would take its home off a volume.
+    The base keeps Cinder from trying another node: this would clear the home
+    of the volume.
     """
 
     problem = _('%(what)s was changed or deleted before this request was '
@@ -229,13 +231,16 @@ class TooLate(LocalCloneError, exception.MetadataUpdateFailure):
 
 
 class NotCreated(LocalCloneError, exception.MetadataUpdateFailure):
-    """No volume was made of an image. Cinder is to try no other node."""
+    """A volume not created from an image. Cinder must try no other node."""
 
     user_message = outcomes.CREATE_FAILED
 
 
 class NotReverted(LocalCloneError):
-    """Whatever the cause: after some errors Cinder itself would copy."""
+    """A failed revert. The cause is hidden from Cinder.
+
+    After some errors Cinder itself would copy the data.
+    """
 
     problem = _('Volume %(volume)s was not reverted: %(reason)s')
     user_message = owner_reads('NOT_REVERTED', 'LC29', _(
@@ -243,28 +248,28 @@ class NotReverted(LocalCloneError):
 
 
 class NotPossible(LocalCloneError):
-    """What an operator asked for cannot be done."""
+    """An operation of the operator refused for a volume."""
 
     problem = _('Volume %(volume)s: %(reason)s')
     outcome = Outcome.UNCHANGED
 
 
 class UnreadableTag(LocalCloneError):
-    """A tag of an LV says how long something is, but it is no number.
+    """A tag of an LV with a length in it, but not as a number.
 
-    :param tags: all that say it
+    :param tags: all tags with a length
     """
 
     problem = _('LV %(lv)s can\'t be used: the driver can\'t read its tags '
                 '%(tags)s.')
     outcome = Outcome.UNCHANGED
-    remedy = _('Another program has set one of these tags: correct the tag '
-               'with lvchange --deltag and --addtag. The earlier value is in '
+    remedy = _('Another program has changed these tags: correct them with '
+               'lvchange --deltag and --addtag. The earlier values are in '
                '/etc/lvm/archive.')
 
 
 class OtherVersion(LocalCloneError):
-    """Another node runs a version of the driver that talks differently."""
+    """Another node runs a version of the driver with other RPC methods."""
 
     problem = _('The volume service %(host)s runs another version of this '
                 'driver.')
@@ -276,7 +281,7 @@ class OtherVersion(LocalCloneError):
 class PeerUnreachable(LocalCloneError):
     """Another node's volume service does not answer.
 
-    :param method: what it was asked for
+    :param method: the method called
     """
 
     problem = _('The volume service %(host)s did not answer "%(method)s" '
@@ -284,47 +289,47 @@ class PeerUnreachable(LocalCloneError):
     remedy = _('Check that the service is running and can reach the message '
                'bus.')
     user_message = owner_reads('PEER_UNREACHABLE', 'LC02', _(
-        'The volume service of the destination host does not answer; the '
-        'volume stays where it was.'))
+        'The volume service of the destination host does not answer. The '
+        'volume stays on its host.'))
 
 
 class HomeUnreachable(PeerUnreachable):
-    """The same of a volume's home."""
+    """The volume service of a volume's home does not answer."""
 
     user_message = owner_reads('HOME_UNREACHABLE', 'LC11', _(
-        'The volume service of a host that has the volume does not answer; '
-        'try again when that host is back.'))
+        'The volume service of the host with the volume does not answer. Try '
+        'again when the host is back.'))
 
 
 class SnapshotUnreachable(PeerUnreachable):
-    """The same of the node that has a snapshot."""
+    """The volume service of a snapshot's node does not answer."""
 
     user_message = owner_reads('SNAPSHOT_UNREACHABLE', 'LC25', _(
-        'The volume service of the host that the snapshot is on does not '
-        'answer; try again when that host is back.'))
+        'The volume service of the host with the snapshot does not answer. '
+        'Try again when the host is back.'))
 
 
 class UserUnreachable(PeerUnreachable):
-    """The same of a node that uses a volume over iSCSI, or is to use it."""
+    """The volume service of a node connected over iSCSI does not answer."""
 
     user_message = owner_reads('USER_UNREACHABLE', 'LC48', _(
-        'The volume service of a host that uses the volume, or is to use it, '
-        'does not answer; try again when that host is back.'))
+        'The volume service of a host using or requesting the volume does not '
+        'answer. Try again when the host is back.'))
 
 
 class PeerDown(PeerUnreachable):
-    """A volume service that is not asked: by Cinder's records it is down."""
+    """A volume service not called: Cinder's records say it is down."""
 
-    problem = _('The volume service %(host)s is down: Cinder has had no '
-                'heartbeat of it for longer than service_down_time.')
+    problem = _('The volume service %(host)s is down: Cinder has received no '
+                'heartbeat from it for longer than service_down_time.')
     outcome = Outcome.UNCHANGED
     remedy = _('Start the service, or check the clock of its node.')
 
 
 class VolumeIsMoving(LocalCloneError):
-    """What was asked for has to wait until a move has ended.
+    """An operation refused during a move.
 
-    :param what: what can't be done with the volume: "extended", say
+    :param what: the operation as a participle, such as "extended"
     """
 
     problem = _('Volume %(volume)s can\'t be %(what)s while it is being moved '
@@ -335,14 +340,14 @@ class VolumeIsMoving(LocalCloneError):
 
 
 class LongerThanRecorded(LocalCloneError):
-    """A volume of which users may have written more than its row says.
+    """A volume with, possibly, more data than the size in its row.
 
-    An extension has failed after its LV, or its handle, had grown. A copy of
-    as much as the row says would cut off the rest.
+    An extension failed after its LV, or its handle, had grown. A copy of the
+    size in the row would cut off the rest.
 
-    :param found: GiB that users may have seen
-    :param size: GiB, as the row says
-    :param kept: GiB that would be left
+    :param found: GiB seen by users, at most
+    :param size: GiB in the row
+    :param kept: GiB left after the operation
     """
 
     problem = _('Volume %(volume)s has %(found)s GiB on %(host)s and %(size)s '
@@ -358,61 +363,61 @@ class LongerThanRecorded(LocalCloneError):
 
 
 class NoSpaceToExtend(LocalCloneError):
-    """What a volume is to be extended in is full."""
+    """Too little free space to extend a volume."""
 
     problem = _('%(host)s lacks space to extend volume %(volume)s: '
                 '%(reason)s.')
     outcome = Outcome.UNCHANGED
     user_message = owner_reads('NO_SPACE_TO_EXTEND', 'LC18', _(
-        'The host that the volume is on has not enough free storage to extend '
-        'it; the volume is unchanged.'))
+        'The volume\'s host does not have enough free storage for the '
+        'extension. The volume is unchanged.'))
 
 
 class NoFreeSpace(LocalCloneError):
-    """The destination of a move is too full."""
+    """Too little free space at the destination of a move."""
 
-    problem = _('%(host)s has not enough free space for a volume of %(size)s '
-                'GiB: %(reason)s.')
+    problem = _('%(host)s does not have enough free space for a volume of '
+                '%(size)s GiB: %(reason)s.')
     outcome = Outcome.NOT_CREATED
     user_message = owner_reads('NO_FREE_SPACE', 'LC03', _(
-        'The host that was to take the volume has not enough free storage. No '
+        'The host chosen for the volume does not have enough free storage. No '
         'data was changed.'))
 
 
 class PoolDoesNotZero(LocalCloneError):
-    """New volumes of a thin pool would have the bytes of deleted ones."""
+    """A thin pool with bytes of deleted volumes in its new volumes."""
 
     problem = _('Thin pool %(pool)s on %(host)s does not zero new blocks: the '
                 'volume would show data of deleted volumes.')
     outcome = Outcome.NOT_CREATED
-    remedy = _('Run "lvchange -Zy %(pool)s" on that host.')
+    remedy = _('Run "lvchange -Zy %(pool)s" on %(host)s.')
     user_message = owner_reads('NOT_READY', 'LC04', _(
-        'The host that was to take the volume is not able to do so at '
-        'present. No data was changed.'))
+        'The host chosen for the volume cannot take it at present. No data '
+        'was changed.'))
 
 
 class NotReady(LocalCloneError):
-    """The destination of a move lacks something."""
+    """A destination lacks a requirement of a move."""
 
     problem = _('%(host)s can\'t take the volume: %(reason)s.')
     outcome = Outcome.UNCHANGED
-    remedy = _('Run "cinder-localclone doctor" on that host.')
+    remedy = _('Run "cinder-localclone doctor" on %(host)s.')
     user_message = PoolDoesNotZero.user_message
 
 
 class SourceBusy(LocalCloneError):
-    """Something on the source still uses the volume."""
+    """A volume still open on the source."""
 
     problem = _('Volume %(volume)s is still open on %(host)s (open count of '
                 '%(device)s: %(count)s).')
     outcome = Outcome.UNCHANGED
-    remedy = _('Close the volume on that host, and try again.')
+    remedy = _('Close the volume on %(host)s, and try again.')
     user_message = owner_reads('SOURCE_BUSY', 'LC05', _(
-        'The volume is still in use on the host it was attached to.'))
+        'The volume is still in use on its former host.'))
 
 
 class DestinationWritten(LocalCloneError):
-    """Rolling a live move back would lose data."""
+    """A rollback of a live move refused: it would lose data."""
 
     problem = _('The live move of volume %(volume)s can\'t be rolled back: '
                 'the volume was already written on %(host)s (%(regions)s '
@@ -421,38 +426,38 @@ class DestinationWritten(LocalCloneError):
     remedy = _('If the instance runs on %(host)s, close the volume on the '
                'source, then run "cinder-localclone resume".')
     user_message = owner_reads('DESTINATION_WRITTEN', 'LC16', _(
-        'The volume cannot go back to the host that it comes from: it was '
-        'already written on the new one.'))
+        'The volume cannot go back to its former host: data was already '
+        'written on the new host.'))
 
 
 class CloneFailed(LocalCloneError):
-    """The kernel has stopped a clone."""
+    """A clone stopped by the kernel."""
 
     problem = _('The clone of volume %(volume)s on %(host)s is in mode '
-                '"%(mode)s": its metadata or its disk failed, so it is '
-                'unknown which regions were written.')
+                '"%(mode)s": its metadata or its disk failed. It is unknown '
+                'which regions were written.')
     outcome = Outcome.UNCHANGED
     remedy = _('Repair the disk and stop the instance; the volume service '
                'then rebuilds the clone.')
     user_message = owner_reads('CLONE_FAILED', 'LC15', _(
-        'The storage of the host failed while the volume was being copied to '
-        'it; an administrator has to repair it.'))
+        'The storage of the host failed during the copy of the volume. An '
+        'administrator has to repair the storage.'))
 
 
 class WrongSource(LocalCloneError):
-    """A login gave another disk than the source of the move."""
+    """A login that gave another disk than the source of the move."""
 
-    problem = _('%(iqn)s exports another disk (%(device)s) than the expected '
-                'one%(of_volume)s: %(reason)s.')
+    problem = _('The disk %(device)s, exported by %(iqn)s, is not the '
+                'expected disk%(of_volume)s: %(reason)s.')
     outcome = Outcome.NOT_USED
-    remedy = _('Check which targets export that name.')
+    remedy = _('Check which targets export this name.')
     user_message = owner_reads('WRONG_SOURCE', 'LC06', _(
-        'The disk that was offered to the host is not that of this volume. '
-        'The host did not use it, and the volume is unchanged.'))
+        'The host was given the wrong disk for this volume. The host did not '
+        'use the disk, and the volume is unchanged.'))
 
 
 class MissingData(LocalCloneError):
-    """Something that must exist is gone; it is never created again."""
+    """A required device or LV is gone. It is never created again."""
 
     problem = _('%(what)s of volume %(volume)s is missing on %(host)s. The '
                 'driver did not create an empty replacement.')
@@ -462,15 +467,15 @@ class MissingData(LocalCloneError):
 
 
 class Foreign(LocalCloneError):
-    """The privileged layer was asked to change what is not the driver's."""
+    """A device of another owner: the privileged process refuses it."""
 
-    problem = _('"%(name)s" is not one of the driver\'s own names.')
+    problem = _('The name "%(name)s" does not belong to the driver.')
     outcome = Outcome.NOT_DONE
     remedy = _('This is a defect of the driver.')
 
 
 class ForeignGroup(LocalCloneError):
-    """The privileged layer was asked for LVs of another volume group."""
+    """A request to the privileged process about another volume group."""
 
     problem = _('No backend of this driver has the volume group %(group)s in '
                 'the configuration of the privileged process (%(files)s).')
@@ -480,10 +485,10 @@ class ForeignGroup(LocalCloneError):
 
 
 class WrongDevice(LocalCloneError):
-    """A path does not lead to the device that it names."""
+    """A path to another device than its name says."""
 
-    problem = _('%(path)s does not lead to the device of that name but to '
-                '%(found)s.')
+    problem = _('%(path)s leads to %(found)s instead of the device of this '
+                'name.')
     outcome = Outcome.UNCHANGED
     remedy = _('Find out which program changed the path ("ls -l %(path)s", '
                '"dmsetup info -c").')
@@ -491,42 +496,42 @@ class WrongDevice(LocalCloneError):
 
 
 class MetadataTooSmall(LocalCloneError):
-    """The metadata LV of a move was shrunk."""
+    """A metadata LV of a move, shrunk by another program."""
 
-    problem = _('%(device)s, which records the copied regions of volume '
+    problem = _('%(device)s, the record of the copied regions of volume '
                 '%(volume)s, has %(found)s bytes but needs %(needed)s: the '
-                'kernel crashes when this metadata is full.')
+                'kernel crashes when this record is full.')
     outcome = Outcome.NOT_AVAILABLE
     remedy = _('Extend the LV ("lvextend -L %(needed)sb %(device)s"), then '
                'run "cinder-localclone repair".')
     user_message = owner_reads('METADATA_TOO_SMALL', 'LC13', _(
-        'The volume is being copied between hosts, and the storage that '
-        'records the progress is too small. Nothing is lost; an administrator '
-        'has to extend it.'))
+        'The volume is being copied between hosts, and the record of the '
+        'copied parts is too small. No data is lost. An administrator has to '
+        'extend the record.'))
 
 
 class MetadataLost(LocalCloneError):
-    """The metadata LV of a committed move was overwritten."""
+    """A metadata LV of a committed move, overwritten by another program."""
 
-    problem = _('%(device)s, which records the copied regions of volume '
+    problem = _('%(device)s, the record of the copied regions of volume '
                 '%(volume)s, is blank: another program has overwritten it. '
-                'Older data would hide what was written since the move '
-                'began.')
+                'Without the record the volume would read older data instead '
+                'of the writes since the move began.')
     outcome = Outcome.NOT_AVAILABLE
     remedy = _('See "Losing a disk" in the administration guide.')
     user_message = owner_reads('METADATA_LOST', 'LC14', _(
-        'The record of which parts of the volume have been copied is lost; an '
+        'The record of the copied parts of the volume is lost. An '
         'administrator has to recover the data.'))
 
 
 class CommandFailed(LocalCloneError):
-    """A command's exit code says that it failed."""
+    """A command with an exit code of failure."""
 
     problem = _('"%(command)s" failed with exit code %(code)s: %(stderr)s')
 
 
 class CommandTimeout(LocalCloneError):
-    """A command was killed at its time limit."""
+    """A command killed at its time limit."""
 
     problem = _('"%(command)s" did not end within %(seconds)s s and was '
                 'killed.')
@@ -535,12 +540,12 @@ class CommandTimeout(LocalCloneError):
 
 
 class Busy(LocalCloneError):
-    """Something is locked by other work on this node.
+    """A lock held by other work on this node.
 
-    :param what: such as "Volume <id>"
+    :param what: the locked object, such as "Volume <id>"
     """
 
-    problem = _('%(what)s is locked by another request on %(host)s, also '
+    problem = _('%(what)s is still locked by another request on %(host)s '
                 'after %(seconds)s s.')
     outcome = Outcome.NOT_COMPLETED
     remedy = _('try again.')
@@ -548,7 +553,7 @@ class Busy(LocalCloneError):
 
 
 class ExportFailed(LocalCloneError):
-    """The kernel refused a change of the iSCSI target."""
+    """A change of the iSCSI target refused by the kernel."""
 
     problem = _('The iSCSI target of this node could not be changed: '
                 '%(reason)s. The next periodic check repairs the exports.')
@@ -557,15 +562,15 @@ class ExportFailed(LocalCloneError):
 
 
 class LoginFailed(LocalCloneError):
-    """A login to the source gave no disk."""
+    """A login to the source without a disk as its result."""
 
     problem = _('The iSCSI login to %(iqn)s at %(portal)s gave no disk: '
                 '%(reason)s.')
     remedy = _('See the log of this node\'s cinder-volume, and the kernel log '
                'of the source.')
     user_message = owner_reads('SOURCE_UNREACHABLE', 'LC12', _(
-        'The host could not reach the data of the volume on the host that it '
-        'comes from; try again later.'))
+        'The host could not reach the data of the volume on the volume\'s '
+        'former host. Try again later.'))
 
 
 class SourceUnreachable(LocalCloneError):
@@ -573,9 +578,9 @@ class SourceUnreachable(LocalCloneError):
 
     problem = _('The iSCSI portal %(portal)s of the source accepts no '
                 'connection: %(reason)s. Until the portal answers, this node '
-                'can read only data that was already copied.')
-    remedy = _('Check that the source node is up and that this node can reach '
-               'it.')
+                'can read only the data already copied.')
+    remedy = _('Check the source node, and the network between the source and '
+               'this node.')
     user_message = LoginFailed.user_message
 
 
@@ -583,26 +588,26 @@ class TargetTimeout(CommandTimeout):
     """A change of this node's iSCSI target hangs in the kernel."""
 
     problem = _('The iSCSI target of this node could not be changed within '
-                '%(seconds)s s: this change, or an earlier one, hangs in the '
-                'kernel and can\'t be killed. Volumes that are not exported '
-                'are not affected.')
+                '%(seconds)s s: this change, or an earlier change, hangs in '
+                'the kernel and can\'t be killed. Volumes without exports are '
+                'not affected.')
     remedy = _('See the kernel log of this node.')
 
 
 class TargetHangs(TargetTimeout):
-    """The same, known from an earlier change: this one was not begun."""
+    """A change not begun: an earlier change hangs in the kernel."""
 
     problem = _('The iSCSI target of this node was not changed: an earlier '
                 'change of %(target)s has hung in the kernel since %(since)s '
-                'and can\'t be killed. It ends when the device that it waits '
-                'for answers or fails.')
+                'and can\'t be killed. The earlier change ends when its '
+                'device answers or fails.')
     remedy = _('See the kernel log of this node for the device.')
 
 
 class CannotDelete(LocalCloneError, exception.VolumeIsBusy):
-    """A volume that can't be deleted now, and has all that it had.
+    """A volume that can't be deleted now, and is complete.
 
-    Its base makes Cinder's manager take the volume for available again.
+    The base makes Cinder's manager set the status back to available.
     """
 
     problem = _('Volume %(volume)s can\'t be deleted now: %(reason)s')
@@ -615,7 +620,7 @@ class CannotDelete(LocalCloneError, exception.VolumeIsBusy):
 
 
 class HalfDeleted(LocalCloneError):
-    """The same of one that has not, or of which that is not sure."""
+    """A volume deleted in part, or possibly in part."""
 
     problem = _('Volume %(volume)s was not deleted completely: %(reason)s')
     outcome = Outcome.HALF_REMOVED
@@ -629,10 +634,11 @@ class HalfDeleted(LocalCloneError):
 
 
 def cause(error: Exception) -> Exception:
-    """What the owner of a volume that was not deleted is told.
+    """Return the error to report to the owner of a volume not deleted.
 
-    What has become of it, whatever the reason was: other errors would say
-    that it is as it was, or to try again, which he can't.
+    For any other error the owner reads the general message. Its own message
+    would call the volume unchanged, or ask for another try, impossible for the
+    owner.
     """
     if isinstance(error, (CannotDelete, HalfDeleted)):
         return error
@@ -641,20 +647,20 @@ def cause(error: Exception) -> Exception:
 
 class CannotManage(LocalCloneError,
                    exception.ManageExistingInvalidReference):
-    """An LV that somebody has named, and that is not to be managed."""
+    """An LV that can't be managed."""
 
     problem = _('Logical volume %(lv)s on %(host)s can\'t be managed: '
                 '%(reason)s.')
     outcome = Outcome.UNCHANGED
     user_message = owner_reads('NOT_MANAGED', 'LC30', _(
-        'The named logical volume could not be managed by this storage; it is '
-        'unchanged.'))
+        'The named logical volume could not be managed by this storage. The '
+        'logical volume is unchanged.'))
 
 
 class CannotUnmanage(LocalCloneError, exception.VolumeIsBusy):
-    """A volume that has to stay managed for now.
+    """A volume that can't be unmanaged now.
 
-    Its base makes Cinder's manager take the volume for available again.
+    The base makes Cinder's manager set the status back to available.
     """
 
     problem = _('Volume %(volume)s can\'t be unmanaged: %(reason)s.')
@@ -665,7 +671,7 @@ class CannotUnmanage(LocalCloneError, exception.VolumeIsBusy):
 
 
 class SnapshotInUse(LocalCloneError, exception.SnapshotIsBusy):
-    """The same, of a snapshot."""
+    """A snapshot in use can't be unmanaged now."""
 
     problem = _('Snapshot %(snapshot)s can\'t be unmanaged: a host is reading '
                 'it.')
@@ -674,50 +680,55 @@ class SnapshotInUse(LocalCloneError, exception.SnapshotIsBusy):
 
 
 class TooFewDisks(LocalCloneError):
-    """A volume can't have each of its stripes on another disk."""
+    """A volume group with fewer disks than stripes."""
 
     problem = _('Volume group %(group)s on %(host)s is on %(disks)s disks, '
                 'and localclone_thick_stripes is %(stripes)s.')
     outcome = Outcome.NOT_CREATED
-    remedy = _('Add disks to it (vgextend), or correct that option.')
+    remedy = _('Add disks to the group (vgextend), or lower '
+               'localclone_thick_stripes.')
     user_message = PoolDoesNotZero.user_message
 
 
 class OddDisks(LocalCloneError):
-    """The logical block size of a node's disks can't be told."""
+    """A volume group of disks with an unreadable sector size."""
 
     problem = _('The sector size of the disks of volume group %(group)s on '
                 '%(host)s can\'t be read.')
     outcome = Outcome.UNCHANGED
-    remedy = _('See "vgs -o pv_name %(group)s" there.')
+    remedy = _('Run "vgs -o pv_name %(group)s" on %(host)s to list the disks.')
     user_message = PoolDoesNotZero.user_message
 
 
 class DiskMissing(LocalCloneError):
-    """LVM changes nothing in a group that lacks a disk."""
+    """A volume group without a disk: LVM changes nothing in it."""
 
     problem = _('Volume group %(group)s on %(host)s lacks %(count)s of its '
                 'disks: LVM creates and changes nothing in it.')
-    remedy = _('Bring the disk back (vgck %(group)s shows which), or give it '
-               'up with vgreduce --removemissing %(group)s.')
+    remedy = _('Bring the disk back (vgck %(group)s names it), or give it up '
+               'with vgreduce --removemissing %(group)s.')
     user_message = PoolDoesNotZero.user_message
 
 
 class NoArchive(LocalCloneError):
-    """LVM changes nothing while it can't archive a group's metadata."""
+    """No space for LVM's archive of a group's metadata.
+
+    LVM changes nothing while it can't write there.
+    """
 
     problem = _('LVM on %(host)s can\'t write its archive: %(directory)s has '
                 '%(room)s KiB of free space. LVM creates and changes nothing '
                 'until more space is free there.')
-    remedy = _('Remove old files from that directory.')
+    remedy = _('Remove old files from %(directory)s.')
     user_message = PoolDoesNotZero.user_message
 
 
 class AlreadyThere(LocalCloneError,
                    exception.MetadataUpdateFailure):
-    """An LV where a new one is to be, which somebody may have been given.
+    """An LV with the name of a new volume, possibly in use.
 
-    Cinder is to try no other node: it would take its home off a volume.
+    The base keeps Cinder from trying another node: this would clear the home
+    of a volume.
     """
 
     problem = _('Volume %(volume)s was not created: LV %(lv)s already exists '
@@ -728,78 +739,78 @@ class AlreadyThere(LocalCloneError,
 
 
 class SourceWritten(LocalCloneError):
-    """What was a hole of the source may be none any more."""
+    """A source written after its holes were read."""
 
     problem = _('Volume %(volume)s was written on %(host)s after its handle '
                 'was closed, while its move began.')
     outcome = Outcome.UNCHANGED
-    remedy = _('Close the volume on that host, and try again.')
+    remedy = _('Close the volume on %(host)s, and try again.')
     user_message = SourceBusy.user_message
 
 
 class PoolFails(LocalCloneError):
-    """A thin pool that can't note what it maps."""
+    """A thin pool without working metadata."""
 
-    problem = _('Thin pool %(pool)s of %(host)s is in mode "%(mode)s": it '
-                'can\'t write its metadata, and what was written to it last '
-                'may be lost.')
-    remedy = _('Stop the guests there, reboot the node, and extend the '
-               'pool\'s metadata LV if it is full.')
+    problem = _('Thin pool %(pool)s of %(host)s is in mode "%(mode)s": the '
+                'pool can\'t write its metadata, and the latest writes may be '
+                'lost.')
+    remedy = _('Stop the guests on %(host)s, reboot the node, and extend the '
+               'metadata LV of the pool if it is full.')
 
 
 class PoolOutOfSpace(LocalCloneError):
-    """A thin pool without room for what is to be written there."""
+    """A full thin pool."""
 
-    problem = _('Thin pool %(pool)s of %(host)s is full: extend it, or delete '
-                'what is not needed.')
+    problem = _('Thin pool %(pool)s of %(host)s is full: extend the pool, or '
+                'delete volumes or snapshots.')
 
 
 class SourceUnread(LocalCloneError):
-    """Something can't be read at the source."""
+    """A read error at the source."""
 
     problem = _('%(disk)s can\'t be read at byte %(first)d: %(reason)s')
 
 
 class TakesLong(LocalCloneError):
-    """Something goes on, but not at once."""
+    """An operation still running at the end of the caller's wait."""
 
     problem = _('the operation takes longer than %(seconds)d s')
 
 
 class Lacking(LocalCloneError):
-    """A copy that may lack something."""
+    """A copy with, possibly, missing data."""
 
-    problem = _('The copy of volume %(volume)s on %(host)s may lack data that '
-                'its source on %(source)s has: a thin pool lost data, and it '
-                'is unknown whether all of it was copied again.')
+    problem = _('The copy of volume %(volume)s on %(host)s may lack data of '
+                'its source on %(source)s: a thin pool lost data, and it is '
+                'unknown whether all lost data was copied again.')
     outcome = Outcome.SOURCE_KEPT
     remedy = _('Check the file system, and restore damaged files. Then end '
-               'the copy as it is: %(end)s')
+               'the copy without the missing data: %(end)s')
 
 
 class NotAllCopied(LocalCloneError):
-    """The source has what its copy has not, although that was copied."""
+    """Data of the source missing in its copy, after it was copied again."""
 
-    problem = _('%(size)d KiB of volume %(volume)s that its source has are '
-                'still missing on %(host)s, although they were copied again.')
+    problem = _('%(size)d KiB of volume %(volume)s are still missing on '
+                '%(host)s, although they were copied from the source again.')
     outcome = Outcome.SOURCE_KEPT
-    remedy = _('See dmesg for errors of the thin pool. To end the copy as it '
-               'is: %(end)s')
+    remedy = _('See dmesg for errors of the thin pool. To end the copy '
+               'without the missing data: %(end)s')
 
 
 class NotRefilled(LocalCloneError):
-    """What was lost of a copy can't be copied again now."""
+    """Lost data of a copy, impossible to copy again now."""
 
     problem = _('The thin pool of %(host)s has lost data of volume '
-                '%(volume)s, and not all of it could be copied again from '
-                '%(source)s: %(reason)s.')
+                '%(volume)s, and some of it could not be copied from '
+                '%(source)s again: %(reason)s.')
     outcome = Outcome.SOURCE_KEPT
     remedy = _('The driver tries again. If every try fails, check the file '
-               'system, restore damaged files, and end the copy as it is: '
-               '%(end)s')
+               'system, restore damaged files, and end the copy without the '
+               'missing data: %(end)s')
 
 
 class Forgotten(LocalCloneError):
-    """A source that can't be asked any more."""
+    """A source on a forgotten node."""
 
     problem = _('the source node %(host)s was forgotten')

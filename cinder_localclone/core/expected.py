@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node must have of a volume, by its row and its move. Pure.
+"""The devices a node must have for a volume, by its row and move. Pure.
 
 The quick check and the operator's commands compare a node with this rule, and
-so does each schedule of the simulated world. :mod:`.volumes.reconcile` brings
-a node to it, step by step. A boot has no database: :mod:`.boot_plan` states
-the rule a second time, by the tags of LVs.
+so does each schedule of the simulated world. :mod:`.volumes.reconcile`
+establishes it on a node, step by step. A boot has no database:
+:mod:`.boot_plan` has the rule a second time, by the tags of LVs.
 
-Exports have a rule of their own, :func:`.attachments.wanted`; so have upper
-devices, ``is_wanted`` in :mod:`.encryption.devices`.
+Exports have a rule of their own, :func:`.attachments.wanted`, and so have
+upper devices, ``is_wanted`` in :mod:`.encryption.devices`.
 """
 
 import dataclasses
@@ -19,27 +19,27 @@ from cinder_localclone.core.state import Phase
 
 
 class On(enum.Enum):
-    """What a volume's handle maps to."""
+    """The backing device of a volume's handle."""
 
-    #: An LV of this node, all of it.
+    #: A complete LV of this node.
     LV = 'LV'
     #: The dm-clone device of a move to this node.
     CLONE = 'clone'
     #: The disk of a remote attachment.
     REMOTE = 'remote'
-    #: There is no handle.
+    #: No handle.
     NOTHING = 'nothing'
 
 
 @dataclasses.dataclass(frozen=True)
 class Expected:
-    """What a node must have of one volume once its service has done its part.
+    """The devices a node must have for a volume after a reconcile.
 
-    :param handle: what the handle may map to
-    :param lv: name of the LV that must be there; '' if there need not be one
-    :param clone: the move of the dm-clone device that the handle may map to
-    :param hydrates: whether that may copy
-    :param exported: the move whose source device must be exported
+    :param handle: the allowed backing devices of the handle
+    :param lv: name of the required LV; '' if none is required
+    :param clone: the move of the dm-clone device allowed below the handle
+    :param hydrates: whether the clone may copy
+    :param exported: the move of the source device to export
     """
 
     handle: frozenset[On]
@@ -50,17 +50,17 @@ class Expected:
 
     @property
     def is_on_clone(self) -> bool:
-        """Whether the volume is used through a dm-clone device."""
+        """Whether the handle must be on a dm-clone device."""
         return self.handle == {On.CLONE}
 
 
-#: A node that is neither the volume's home nor an end of its move.
+#: A node apart from the volume's home and the ends of its move.
 ELSEWHERE = Expected(frozenset((On.NOTHING, On.REMOTE)))
 
 
 def expected(host: str, home: str | None, lv: str | None,
              move: state.Move | None) -> Expected:
-    """Return what a node must have of a volume.
+    """Return the devices a node must have for a volume.
 
     :param host: service host of the node
     :param home: service host of the volume's home; None if it was deleted
@@ -75,12 +75,15 @@ def expected(host: str, home: str | None, lv: str | None,
 
 
 def at_rest(lv: str) -> Expected:
-    """Return what the home of a volume must have of it, if all is there."""
+    """Return the devices the home of a volume at rest must have.
+
+    :param lv: name of its LV
+    """
     return Expected(frozenset((On.LV,)), lv)
 
 
 def _at_destination(move: state.Move) -> Expected:
-    if not move.committed:  # it may be prepared by now
+    if not move.committed:  # its clone may exist already
         return Expected(frozenset((On.NOTHING, On.CLONE, On.REMOTE)),
                         clone=move)
     if move.phase in (Phase.STARTING, Phase.MIGRATING):
@@ -100,12 +103,13 @@ def _at_source(move: state.Move) -> Expected:
 
 def maps_to(present: survey.Survey, volume_id: str, lv: str,
             clone: state.Move | None = None, size: int = 0) -> On | None:
-    """Return what the handle of a volume maps to on a node.
+    """Return the backing device of a volume's handle on a node.
 
-    :param lv: name of the LV that counts as :attr:`On.LV`
-    :param clone: the move whose dm-clone device counts as :attr:`On.CLONE`
-    :param size: bytes that a handle on an LV must have at least
-    :returns: None if it is on anything else, is too short, or suspended
+    :param present: the survey of the node
+    :param lv: name of the LV for :attr:`On.LV`
+    :param clone: the move of the dm-clone device for :attr:`On.CLONE`
+    :param size: minimum bytes of a handle on an LV
+    :returns: None for any other device, and for a short or suspended handle
     """
     if present.handle(volume_id) is None:
         return On.NOTHING
@@ -118,9 +122,11 @@ def maps_to(present: survey.Survey, volume_id: str, lv: str,
 
 def is_as(wanted: Expected, present: survey.Survey, volume_id: str,
           size: int = 0) -> bool:
-    """Return whether a node has the devices that it must have of a volume.
+    """Return whether a node has the devices it must have for a volume.
 
-    :param size: bytes that a handle on an LV must have at least
+    :param wanted: the result of :func:`expected`
+    :param present: the survey of the node
+    :param size: minimum bytes of a handle on an LV
     """
     return maps_to(present, volume_id, wanted.lv, wanted.clone, size
                    ) in wanted.handle

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node notes of the encrypted volumes that it opens, by name."""
+"""Names of a node's notes about the encrypted volumes that it opens."""
 
 from collections.abc import Iterable
 import hashlib
@@ -10,12 +10,12 @@ from cinder_localclone.core import names
 
 _REMOTE, _KEEPS = lvm_tags.REMOTE.text, lvm_tags.KEEPS.text
 _SEALED = '.cred'
-#: What the value of a tag may have.
+#: The characters allowed in the value of a tag.
 _VALUE = re.compile(r'[A-Za-z0-9_+.\-/=!:#&]+')
 
 
 def remote(volume_id: str, luks: str, key: str) -> str:
-    """The tag of a volume group for a volume that is passed through.
+    """Return the volume group's tag for a remotely attached volume.
 
     :param luks: the UUID in its header
     :param key: reference of its secret
@@ -24,7 +24,7 @@ def remote(volume_id: str, luks: str, key: str) -> str:
 
 
 def known_of_remote(tags: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """What the tags of a volume group say of what is passed through.
+    """Return the remotely attached volumes in a volume group's tags.
 
     :returns: UUIDs of headers and references of secrets, by volume id
     """
@@ -38,36 +38,41 @@ def known_of_remote(tags: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 
 def sealed_key_file(volume_id: str) -> str:
-    """The file that has the key of a volume, sealed."""
+    """Return the file name of a volume's sealed key."""
     return volume_id + _SEALED
 
 
 def volume_of_sealed(file: str) -> str:
-    """The volume whose sealed key a file has; '' if it is no such file."""
+    """Return the volume id in the file name of a sealed key; '' if none."""
     volume_id = file.removesuffix(_SEALED)
     return volume_id if file != volume_id and names.is_id(volume_id) else ''
 
 
 def sealed_key(volume_id: str, key: str) -> str:
-    """The name that it is sealed under.
+    """Return the credential name for sealing a volume's key.
 
-    :param key: reference of the secret that it is made of
+    :param key: reference of the secret
     """
     return 'localclone-%s-%s' % (
         volume_id, hashlib.sha256(key.encode()).hexdigest()[:16])
 
 
 def directories(backend: str, paths: Iterable[str]) -> set[str]:
-    """Return the tags of a volume group for where a backend keeps keys.
+    """Return the volume group's tags for a backend's key directories.
 
     :param backend: its section
-    :param paths: of directories; one that no tag can have is left out
+    :param paths: of directories. A path with a character not allowed in a tag
+        is left out
     """
     return {'%s%s=%s' % (_KEEPS, backend, path) for path in paths
             if _VALUE.fullmatch(path) and _VALUE.fullmatch(backend)}
 
 
 def known_directories(backend: str, tags: Iterable[str]) -> set[str]:
-    """Return the paths in such tags: where a backend keeps keys, or has."""
+    """Return the paths of a backend's present and former key directories.
+
+    :param backend: its section
+    :param tags: of the volume group
+    """
     begin = '%s%s=' % (_KEEPS, backend)
     return {tag.removeprefix(begin) for tag in tags if tag.startswith(begin)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which service host the name of a host means. Pure."""
+"""From the name of a host to its volume service. Pure."""
 
 import collections
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ class Names:
             self._short[name.split('.')[0]].append(host)
 
     def match(self, name: str) -> str | None:
-        """The service host on the host of that name; None: it is not clear.
+        """Return the service host on a host; None if none or several match.
 
         "n1.rack1" is not "n1.rack2", but both may be "n1".
         """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a volume, or a node, differs from the records. Pure.
+"""Differences between a volume, or a node, and the records. Pure.
 
-The findings are plain values that travel between nodes, for the operator's
-command. A comparison of all volumes follows the same rules as one of a single
-volume, with one listing of LVM, device-mapper and rows. It takes the state of
-iSCSI targets and initiators for right.
+The findings are plain values. They travel between nodes for the operator's
+command. A comparison of all volumes follows the same rules as the comparison
+of a single volume, with a single listing of LVM, device-mapper and rows. It
+does not check iSCSI targets and initiators.
 """
 
 from collections.abc import Iterable
@@ -27,13 +27,13 @@ from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.core import statuses
 
-#: Begins what kept a repair from being complete.
+#: The beginning of each obstacle to a complete repair.
 IN_THE_WAY = 'in the way: '
 _MISSING = 'the LV %s is missing'
 
 
 class Handle(TypedDict):
-    """A handle; ``on`` names what it maps to: LV, clone or a number."""
+    """A handle; ``on`` names its backing device: LV, clone or a number."""
 
     number: str
     opened: int
@@ -42,7 +42,7 @@ class Handle(TypedDict):
 
 
 class UpperDevice(TypedDict):
-    """What is above a handle: a guard, or what decrypts the volume."""
+    """A crypt device or header guard, above a handle."""
 
     name: str
     opened: int
@@ -66,14 +66,14 @@ class Lv(TypedDict):
 
 
 class Report(TypedDict):
-    """Everything on a node that has to do with a volume.
+    """Everything on a node that belongs to a volume.
 
     ``clone`` and ``progress`` have the fields of
     :class:`~cinder_localclone.core.formats.dm_tables.CloneStatus` and
-    :class:`~cinder_localclone.core.copies.Progress`; ``session`` is the path
-    of the source's disk; ``served`` is whether the handle is exported,
-    ``passed`` whether it is on a disk that the volume's home serves;
-    ``header_backup`` whether there is one here.
+    :class:`~cinder_localclone.core.copies.Progress`. ``session`` is the path
+    of the source's disk. ``exported`` is whether the handle is exported,
+    ``remote`` whether the handle is on the disk of a remote attachment,
+    ``header_backup`` whether the node has a backup of the header.
     """
 
     host: str
@@ -90,7 +90,7 @@ class Report(TypedDict):
 
 
 def handle(present: survey.Survey, volume_id: str) -> Handle | None:
-    """The handle of a volume, if it is there. Pure."""
+    """Return the handle of a volume; None if there is none."""
     device = present.handle(volume_id)
     if device is None:
         return None
@@ -104,7 +104,7 @@ def handle(present: survey.Survey, volume_id: str) -> Handle | None:
 
 
 def lvs_of_pending_cleanups(move: state.Move, host: str) -> set[str]:
-    """What a node has to remove, now that a move is over."""
+    """Return the LVs to remove from a node after a move."""
     if move.cleanup_node != host:
         return set()
     return {move.cleanup_lv, names.metadata_lv(move.move_id)}
@@ -114,13 +114,14 @@ def differences(report: Report, move: state.Move | None,
                 home: str | None, lv: str | None,
                 pending: Sequence[state.Move] = (),
                 snapshots: Sequence[rows.Snapshot] = ()) -> list[str]:
-    """Where a node is not as the record says, in words. Pure.
+    """Describe the differences between a node and the records.
 
-    :param report: what :func:`.volumes.inspect.inspect` returned there
+    :param report: the result of :func:`inspect` on the node
+    :param move: the volume's move, if one is under way
     :param home: service host of the volume's home; None: it was deleted
     :param lv: name of the LV with the volume's data
-    :param remains: the volume's moves that are over but for a clean-up
-    :param snapshots: the volume's snapshots, wherever they are
+    :param pending: the volume's ended moves with a pending cleanup
+    :param snapshots: the volume's snapshots on all nodes
     """
     return [*_suspended(report), *_by_role(report, move, home, lv),
             *_not_removed(report, pending),
@@ -164,7 +165,7 @@ def _by_role(report: Report, move: state.Move | None, home: str | None,
 def _handle_differs(report: Report, wanted: Expected) -> Iterator[str]:
     on, elsewhere = _maps_to(report, wanted), On.NOTHING in wanted.handle
     if elsewhere and on is On.LV:
-        # Of a deferred move: as long as the instance uses it from here.
+        # Of a deferred move: exported while the instance uses it from here.
         if On.LV not in wanted.handle or not report['exported']:
             yield ('the handle is still on the LV, although the home of the '
                    'volume is another node')
@@ -181,10 +182,10 @@ def _handle_differs(report: Report, wanted: Expected) -> Iterator[str]:
 
 
 def _maps_to(report: Report, wanted: Expected) -> On | None:
-    """Return what the handle in a report maps to; None: anything else.
+    """Return the backing device of the handle in a report; None: any other.
 
-    As :func:`.expected.maps_to`, but a suspended handle has a line of its
-    own.
+    Like :func:`.expected.maps_to`, but a suspended handle is reported on its
+    own line.
     """
     on = _backing(report)
     if not report['handle']:
@@ -213,7 +214,7 @@ def _clone_differs(report: Report, wanted: Expected) -> Iterator[str]:
 
 
 def position(report: Report) -> int:
-    """That of a copy in the queue; 0: it runs, or there is none."""
+    """Return a copy's position in the queue; 0: it runs, or there is none."""
     return int(report['progress']['position']) if report['progress'] else 0
 
 
@@ -229,24 +230,23 @@ def _incomplete_below_clone(report: Report,
 
 
 def _backing(report: Report) -> list[str]:
-    """What the handle maps to."""
+    """Return the names of the handle's backing devices."""
     return report['handle'] and report['handle']['on'] or ['nothing']
 
 
 def lv_names(report: Report) -> set[str]:
-    """The LVs that a report names."""
+    """Return the names of the LVs in a report."""
     return {lv['name'] for lv in report['lvs']}
 
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """What the database says of one node.
+    """The database's records about one node.
 
-    :param volumes: rows of volumes (:class:`.inventory.Row`) whose home
-        it is
-    :param moves: from and to it, remains among them
-    :param snapshots: those on it that can be used
-    :param places: in the queue, of copies to it that wait, by shadow id
+    :param volumes: rows of volumes (:class:`.inventory.Row`) with this home
+    :param moves: from and to the node, with pending cleanups
+    :param snapshots: usable snapshots on the node
+    :param positions: queue positions of waiting copies to it, by move id
     """
 
     host: str
@@ -260,9 +260,11 @@ class Record:
 def differing(record: Record, present: survey.Survey,
               clones: Mapping[str, dm_tables.CloneStatus]
               ) -> dict[str, list[str]]:
-    """The volumes of which a node is not as the record says, and how.
+    """Return the differing volumes of a node, with their differences.
 
-    :param clones: the status of all clones there, by shadow id
+    :param record: the database's records about the node
+    :param present: the survey of the node
+    :param clones: the status of all clones on the node, by move id
     """
     homes = {row.id: row for row in record.volumes}
     moves = list(record.moves)
@@ -305,13 +307,13 @@ def _report(record: Record, present: survey.Survey,
         'lvs': lvs, 'clone': dataclasses.asdict(clone) if clone else None,
         'progress': {'position': position} if position else None,
         'remote': present.is_handle_foreign(volume_id), 'upper_devices': [],
-        # Not looked at.
+        # Not checked.
         'session': 'unknown', 'exported': True, 'header_backup': False,
         'source': {'opened': 0, 'exported': True}}
 
 
 def unknown_lvs(record: Record, present: survey.Survey) -> list[str]:
-    """The LVs that say they are a volume's, and that no row names."""
+    """Return the LVs with the tag of a volume but without a row."""
     known = {row.lv for row in record.volumes}
     for move in record.moves:
         known |= {move.source_lv, move.destination_lv,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """iSCSI names and targets, as values. Pure.
 
-A name is recognized by what follows its prefix: exports keep theirs when
-Cinder's ``target_prefix`` is changed.
+A name is recognized by the part after its prefix: exports keep their names
+when Cinder's ``target_prefix`` is changed.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,7 @@ from cinder_localclone.core import names
 _WORD = '[0-9a-f]{8}'
 _MOVE = re.compile(r'\S*localclone-(%s)' % names.UUID)
 _EXPORT = re.compile(r'\S*volume-(%s)-(%s)' % (names.UUID, _WORD))
-#: In the names of exports by which a node passes a volume through, and of no
-#: others.
+#: Only in the names of exports for remote attachments.
 REMOTE = 'remote-'
 #: Volume; backend, home and initiator.
 _ATTACHMENT = re.compile(r'\S*%s(%s)-(%s)-(%s)-(%s)' % (
@@ -25,30 +24,33 @@ _ATTACHMENT = re.compile(r'\S*%s(%s)-(%s)-(%s)-(%s)' % (
 
 
 def move_iqn(prefix: str, move_id: str) -> str:
-    """The iSCSI name under which the source of a move is exported."""
+    """Return the iSCSI name of a move's source export."""
     return '%slocalclone-%s' % (prefix, move_id)
 
 
 def move_of_iqn(iqn: str) -> str | None:
-    """The shadow id in the name of a move's export, if it is one."""
+    """Return the move id in the name of a move's export; None in others."""
     match = _MOVE.fullmatch(iqn)
     return match and match.group(1)
 
 
 def remote_iqn(prefix: str, volume_id: str, initiator: str) -> str:
-    """The iSCSI name under which one initiator gets a volume remotely."""
+    """Return the iSCSI name of a volume's export to a foreign host.
+
+    The host has no service of the backend.
+    """
     return '%svolume-%s-%s' % (prefix, volume_id, _digest(initiator))
 
 
 def attachment_iqn(prefix: str, volume_id: str, initiator: str,
                    home: str) -> str:
-    """The iSCSI name under which a node gets a volume to pass it through.
+    """Return the iSCSI name of a volume's export for a remote attachment.
 
-    Another than that of a remote export: what a node's volume service and
-    os-brick log in to, and out of, stays apart. So does what different homes
-    serve, one after the other, and what belongs to different backends.
+    It differs from :func:`remote_iqn`, so logins of a node's volume service
+    and of os-brick stay apart. So do exports of successive homes, and of
+    different backends.
 
-    :param home: service host of the node that serves it
+    :param home: service host of the exporting node
     """
     return '%s%s%s-%s-%s-%s' % (
         prefix, REMOTE, volume_id, _digest(names.backend_of(home)),
@@ -60,18 +62,18 @@ def _digest(text: str) -> str:
 
 
 def volume_of_remote_iqn(iqn: str) -> str | None:
-    """The volume id in the name of a remote export, if it is one.
+    """Return the volume id in the name of an export to a host; None in others.
 
-    What is passed through is remote as well.
+    Exports for remote attachments are among them.
     """
     match = _EXPORT.fullmatch(iqn) or _ATTACHMENT.fullmatch(iqn)
     return match and match.group(1)
 
 
 def is_remote_to(iqn: str, volume_id: str, initiator: str) -> bool:
-    """Return whether a name is that of a volume's export to an initiator.
+    """Return whether a name belongs to a volume's export to an initiator.
 
-    Whatever the name of the home was when it made that.
+    The home may have had any name when it made the export.
     """
     match = _EXPORT.fullmatch(iqn) or _ATTACHMENT.fullmatch(iqn)
     return match is not None and (
@@ -79,9 +81,10 @@ def is_remote_to(iqn: str, volume_id: str, initiator: str) -> bool:
 
 
 def volume_of_attachment_iqn(iqn: str, host: str) -> str | None:
-    """The volume id in the name of what is passed through.
+    """Return the volume id in the name of a remote attachment's export.
 
-    :param host: a service host of the backend; None is that of another
+    :param host: a service host of the backend
+    :returns: None for any other name, or another backend
     """
     match = _ATTACHMENT.fullmatch(iqn)
     return match.group(1) if match and match.group(2) == _digest(
@@ -89,7 +92,7 @@ def volume_of_attachment_iqn(iqn: str, host: str) -> str | None:
 
 
 def is_attached_from(iqn: str, home: str) -> bool:
-    """Return whether a name says that a home's volume is passed through.
+    """Return whether a name belongs to a remote attachment from a home.
 
     :param home: service host, as it was when the name was given
     """
@@ -98,16 +101,16 @@ def is_attached_from(iqn: str, home: str) -> bool:
 
 
 def is_iqn(iqn: str) -> bool:
-    """Whether a target of this name can be the driver's own."""
+    """Return whether a target of this name can be the driver's own."""
     return any(each.fullmatch(iqn) for each in (_MOVE, _EXPORT, _ATTACHMENT))
 
 
 def plain(address: str) -> str:
-    """Return the one form of an IP address, without brackets.
+    """Return the canonical form of an IP address, without brackets.
 
     IPv6 addresses have several: long, short, with capitals, in brackets.
 
-    :returns: a name unchanged
+    :returns: a host name unchanged
     """
     address = address.strip()
     if address.startswith('[') and address.endswith(']'):
@@ -119,17 +122,17 @@ def plain(address: str) -> str:
 
 
 def bracketed(address: str) -> str:
-    """Return an IP address as portals have it: IPv6 in brackets."""
+    """Return an IP address in the form of portals: IPv6 in brackets."""
     return '[%s]' % address if ':' in address else address
 
 
 def portal(address: str, port: int) -> str:
-    """Where targets are served: address and port."""
+    """Return a portal of targets: address and port."""
     return '%s:%d' % (bracketed(address), port)
 
 
 def location(address: str, port: int, iqn: str) -> str:
-    """Where a target is, in the form of Cinder's provider_location."""
+    """Return a target in the form of Cinder's provider_location."""
     return '%s,1 %s 0' % (portal(address, port), iqn)
 
 
@@ -139,20 +142,20 @@ def portal_of(location: str) -> str:
 
 
 def auth(properties: Mapping[str, Any]) -> str:
-    """What a connection logs in with, in the form of a provider_auth.
+    """Return a connection's credentials in the form of a provider_auth.
 
-    :param properties: as :func:`connection_properties` gives them
+    :param properties: the result of :func:`connection_properties`
     """
     return ' '.join(properties['auth_' + key]
                     for key in ('method', 'username', 'password'))
 
 
 def connection_properties(where: str, auth: str) -> dict[str, Any]:
-    """What os-brick needs to attach a target.
+    """Return the properties for os-brick to connect a target.
 
     :param where: a provider_location as :func:`location` builds it
     :param auth: a provider_auth as :func:`new_credentials` builds it
-    :raises ValueError: if either is of another form
+    :raises ValueError: if either has another form
     """
     portal, iqn, lun = where.split(' ')
     method, user, password = auth.split(' ')
@@ -163,11 +166,11 @@ def connection_properties(where: str, auth: str) -> dict[str, Any]:
 
 
 def new_credentials() -> str:
-    """One-time CHAP credentials, in the form of Cinder's provider_auth.
+    """Return one-time CHAP credentials in the form of Cinder's provider_auth.
 
-    Cinder's generators use no "0": the kernel's target takes a user name
-    that begins with "0b" or "0x" for an encoded number and refuses it.
+    Cinder's generators use no "0": the kernel's target decodes a user name
+    with "0b" or "0x" at its beginning as an encoded number, and refuses it.
     """
-    from cinder.volume import volume_utils  # slow: only where it is needed
+    from cinder.volume import volume_utils  # slow, so only here
     return 'CHAP %s %s' % (volume_utils.generate_username(),
                            volume_utils.generate_password())

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of all LVM tags that the driver sets or reads. Pure.
+"""The table of all LVM tags of the driver. Pure.
 
-A node keeps in tags what has to be known without Cinder's database, at boot
-above all. A program that can write the disk can set them, so a key, a cipher
-or another volume's name is believed only if Cinder's row, or the key manager,
-says the same.
+A node keeps facts in tags that it needs without Cinder's database, above all
+at boot. A program with write access to the disk can set them, so a key, a
+cipher or another volume's name is believed only if Cinder's row, or the key
+manager, says the same.
 
-:mod:`.names` builds and parses tags by this table, and refuses a fact that it
-does not have. The contributor's page prints it. A tag that no module clears
-goes with its LV. The driver takes all its tags but "shown" off an LV that it
-leaves to another owner, or is about to overwrite and remove
-(:func:`.names.own_tags`).
+:mod:`.names` builds and parses tags by this table, and refuses an unknown
+fact. The contributor's page prints the table. A tag cleared by no module goes
+with its LV. Before the driver leaves an LV to another owner, or overwrites and
+removes it, it takes off all its tags but "shown" (:func:`.names.own_tags`).
 """
 
 import dataclasses
@@ -21,7 +20,7 @@ PREFIX = 'localclone.'
 
 
 class On(str, enum.Enum):
-    """What has a tag."""
+    """The owner of a tag."""
 
     VOLUME = 'LV of a volume'
     SNAPSHOT = 'LV of a snapshot'
@@ -33,13 +32,13 @@ class On(str, enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Tag:
-    """A tag, or the beginning of one.
+    """A tag, or the beginning of a tag with a value.
 
-    :param name: what follows the prefix
-    :param meaning: what holds while the tag is there
+    :param name: the text after the prefix
+    :param meaning: the statement that the tag makes
     :param set_by: modules of the driver, as ``package.module``
-    :param cleared_by: likewise; none: it goes with its LV
-    :param value: what follows the name; '': nothing does
+    :param cleared_by: likewise; none: the tag goes with its LV
+    :param value: meaning of the text after the name; '': there is none
     """
 
     name: str
@@ -51,13 +50,13 @@ class Tag:
 
     @property
     def text(self) -> str:
-        """The tag of a flag; the beginning of one with a value."""
+        """The tag of a flag; the beginning of a tag with a value."""
         return PREFIX + self.name
 
     def of(self, value: object) -> str:
         """Return the tag with a value.
 
-        A value may have letters, digits and ``_+.-/=!:#&``.
+        :param value: letters, digits and ``_+.-/=!:#&``
         """
         return '%s=%s' % (self.text, value)
 
@@ -65,27 +64,27 @@ class Tag:
 #: Set by the operator, with lvchange.
 OPERATOR = 'operator'
 
-# -- facts: whose an LV is, and what it has
+# -- facts: the volume or snapshot of an LV, and its properties
 
 VOLUME = Tag(
     'volume', On.VOLUME_OR_METADATA,
-    'Volume whose data is in the LV, or whose move the metadata is of. A boot '
-    'makes the handle, or the clone, by it.',
+    'Volume of the data in the LV, or of the move. A boot creates the handle, '
+    'or the clone, by this tag.',
     ('storage.logical_volumes', 'storage.clones', 'volumes.manage'),
     ('storage.logical_volumes',), 'volume id')
 SNAPSHOT = Tag(
-    'snapshot', On.SNAPSHOT, 'Snapshot whose data is in the LV.',
+    'snapshot', On.SNAPSHOT, 'Snapshot of the data in the LV.',
     ('storage.logical_volumes', 'volumes.manage_snapshots'),
     ('storage.logical_volumes',), 'snapshot id')
 OF = Tag(
-    'of', On.SNAPSHOT, 'Volume that the snapshot was taken of.',
+    'of', On.SNAPSHOT, 'Volume of the snapshot.',
     ('storage.logical_volumes', 'volumes.manage_snapshots'),
     ('storage.logical_volumes',), 'volume id')
 ON = Tag(
     'on', On.SNAPSHOT,
-    'Node that has the snapshot. The row of the snapshot names the same one, '
-    'else the LV is of a failed request. A node that was renamed finds its '
-    'snapshots by it.',
+    'Node of the snapshot. The row of the snapshot names the same node; '
+    'otherwise the LV is left from a failed request. A renamed node finds its '
+    'snapshots by this tag.',
     ('storage.logical_volumes', 'volumes.manage_snapshots',
      'volumes.snapshots'),
     ('volumes.snapshots',), 'digest of a service host')
@@ -94,20 +93,20 @@ WAS = Tag(
     ('volumes.manage',), ('storage.logical_volumes',), 'LV name')
 EXTRA = Tag(
     'extra', On.VOLUME_OR_METADATA,
-    'By how much the volume\'s backing device is longer than the volume: the '
-    'header of its encryption.',
+    'Bytes of the backing device beyond the volume\'s size: the header of its '
+    'encryption.',
     ('storage.logical_volumes', 'storage.clones'),
     ('storage.logical_volumes',), 'bytes')
 SHOWN = Tag(
     'shown', On.VOLUME,
-    'No more than this, from the beginning, is zeroed: behind it may be '
-    'deleted data of others. It stays true, and stays, when the driver leaves '
-    'the LV.',
+    'Only this length from the beginning is zeroed. The rest of the LV may '
+    'have deleted data of other users. The tag stays true, and stays, when '
+    'the driver leaves the LV.',
     ('storage.logical_volumes',), ('storage.logical_volumes',), 'bytes')
 GIVEN = Tag(
     'given', On.VOLUME,
-    'Users have seen no more than this of a longer LV: while it is extended, '
-    'after an extension has failed, or where extents are large.',
+    'Length of the LV that users have seen, at most: during an extension, '
+    'after a failed extension, or with large extents.',
     ('storage.logical_volumes',), ('storage.logical_volumes',), 'bytes')
 GUARDED = Tag(
     'guarded', On.VOLUME,
@@ -120,20 +119,20 @@ GUARDED = Tag(
 
 GEOMETRY = Tag(
     'geometry', On.METADATA, 'With what the clone was created.',
-    ('storage.clones',), (), 'region size in sectors, threshold, batch')
+    ('storage.clones',), (), 'Geometry of the clone at its creation.')
 SOURCE = Tag(
-    'source', On.METADATA, 'Name under which the source is exported.',
+    'source', On.METADATA, 'iSCSI name of the source\'s export.',
     ('storage.clones',), (), 'iSCSI name')
 COPIED = Tag(
     'copied', On.METADATA,
-    'How much of the volume is copied; it may have been extended since.',
+    'Size of the copy; the volume may have been extended since.',
     ('storage.clones',), (), 'GiB')
 
 # -- facts of a header
 
 KEY = Tag(
     'key', On.VOLUME,
-    'Secret that opens the volume, for a boot, which has no row to ask.',
+    'Secret of the volume, for a boot: it has no row.',
     ('volumes.create', 'encryption.devices', 'encryption.headers',
      'encryption.rotate'),
     ('encryption.devices',), 'reference in the key manager')
@@ -143,75 +142,76 @@ LUKS = Tag(
      'encryption.rotate'),
     ('encryption.devices', 'encryption.headers'), 'UUID')
 
-# -- flags of an LV that is not, or not any more, a volume's at rest
+# -- flags of an LV that is no volume at rest
 
 UNCOMMITTED = Tag(
     'uncommitted', On.VOLUME,
-    'Cinder has not taken the volume, or has another LV for it: no boot '
-    'gives it out, and a sweep removes it unless the row names it.',
+    'Cinder has not taken the LV, or has taken another LV for the volume: no '
+    'boot uses the LV, and a sweep removes it unless the row names it.',
     ('storage.logical_volumes', 'volumes.revert', 'volumes.migrate'),
     ('volumes.uncommitted', 'volumes.migrate'))
 BACKEND = Tag(
     'backend', On.VOLUME,
-    'Backend that has made an uncommitted LV and may remove it: another one '
-    'in the same group has other locks. Set and cleared with the flag.',
+    'Backend that has created an uncommitted LV and may remove it: another '
+    'backend in the same group has other locks. Set and cleared with the '
+    'flag.',
     ('storage.logical_volumes',), ('storage.logical_volumes',),
     'digest of a backend section')
 AWAY = Tag(
     'away', On.VOLUME,
     'The volume is elsewhere: it has moved, or this node has it by a remote '
-    'attachment. A boot does not give the LV out.',
+    'attachment. No boot uses the LV.',
     ('moves.source', 'moves.remote_attachment'))
 DELETING = Tag(
     'deleting', On.VOLUME,
-    'A delete has begun to remove something: the volume is not called '
-    'available again.',
+    'A delete has begun to remove data: the volume never becomes available '
+    'again.',
     ('volumes.delete',))
 
 # -- flags of a move
 
 DEFERRED = Tag(
     'deferred', On.METADATA,
-    'The volume is used through its old home: until the commit nothing may '
-    'be written to the clone, and no boot uses it.',
+    'The volume is used through its old home: until the commit nothing may be '
+    'written to the clone, and no boot uses it.',
     ('storage.clones',), ('storage.clones',))
 SWAPPING = Tag(
     'swapping', On.METADATA,
-    'Such a move is committed, but the handle is not on the clone yet, or '
-    'what was written at the old home is not stable there.',
+    'The deferred move is committed, but the handle is not on the clone yet, '
+    'or the last writes at the old home are not on its disk yet.',
     ('storage.clones',), ('storage.clones',))
 UNMAPPED = Tag(
     'unmapped', On.METADATA,
-    'Nobody has looked for what was never written of the source: a guest '
-    'used it when the clone was built.',
+    'The holes of the source are unknown: a guest used it when the clone was '
+    'built.',
     ('storage.clones',), ('moves.holes',))
 LACKING = Tag(
     'lacking', On.VOLUME,
-    'The copy may lack data that its source has: the source is kept.',
+    'The copy may lack data of its source: the source is kept.',
     ('moves.refill',), ('moves.refill',))
 ACCEPTED = Tag(
     'accepted', On.VOLUME,
-    'Such a copy may end as it is.', (OPERATOR,))
+    'The copy may end without the missing data.', (OPERATOR,))
 
 # -- flags of an encrypted volume
 
 OPENED = Tag(
     'opened', On.VOLUME,
-    'The node has the volume open, or means to: a boot opens it again.',
+    'The node has the volume open, or is opening it: a boot opens it again.',
     ('encryption.devices',), ('encryption.devices',))
 FRESH = Tag(
     'fresh', On.VOLUME,
-    'Only the driver has opened the volume: what was not written to it reads '
-    'as noise, not as zeros.',
+    'Only the driver has opened the volume: unwritten ranges read as noise, '
+    'not as zeros.',
     ('volumes.create',), ('volumes.create', 'encryption.devices'))
 OUTDATED = Tag(
     'backups=outdated', On.VOLUME,
-    'Backups of the header may have a key that the header has no more.',
+    'Backups of the header may have a removed key.',
     ('encryption.rotate', 'moves.destination'), ('encryption.rotate',))
 REENCRYPTED = Tag(
     'reencrypted', On.VOLUME,
-    'A re-encryption has begun, or what comes after its end is not done. All '
-    'of a thin LV counts as used.',
+    'A re-encryption has begun, or the work after its end is not done. All of '
+    'a thin LV counts as used.',
     ('encryption.reencrypt',), ('encryption.reencrypt',))
 PAUSED = Tag(
     'paused=operator', On.VOLUME,
@@ -219,33 +219,33 @@ PAUSED = Tag(
     ('encryption.reencrypt',), ('encryption.reencrypt',))
 ZONE = Tag(
     'zone', On.VOLUME,
-    'An operator has chosen how much of the volume is re-encrypted at a time.',
+    'Size of the part re-encrypted at a time, chosen by an operator.',
     ('encryption.reencrypt',), ('encryption.reencrypt',), 'MiB')
 
 # -- tags of the volume group
 
 REMOTE = Tag(
     'remote-', On.GROUP,
-    'What is noted of the header of a volume that the node has by a remote '
-    'attachment: there is no LV to have the facts luks and key.',
+    'Header of a remotely attached volume: there is no LV for the facts luks '
+    'and key.',
     ('encryption.devices',),
     ('encryption.devices', 'moves.remote_attachment'),
     'volume id = UUID of the header : reference of the secret')
 KEEPS = Tag(
     'keeps-', On.GROUP,
-    'Where a backend keeps backups of headers and sealed keys, or has before: '
-    'what is left there can open volumes.',
+    'Present or former directory of a backend for header backups and sealed '
+    'keys: files left there can open volumes.',
     ('storage.cryptsetup',), ('storage.cryptsetup',),
     'backend section = directory')
 
 TABLE = tuple(each for each in list(globals().values())
               if isinstance(each, Tag))
-#: The names of facts, ``localclone.<name>=<value>``, for mypy: it takes no
-#: other name where a fact is read.
+#: The names of facts, ``localclone.<name>=<value>``: mypy refuses any other
+#: name of a fact.
 Fact: typing.TypeAlias = typing.Literal[
     'volume', 'snapshot', 'of', 'on', 'was', 'extra', 'shown', 'given',
     'guarded', 'geometry', 'source', 'copied', 'key', 'luks', 'backend',
     'zone']
-#: They, by name.
+#: Facts by name.
 FACTS: dict[str, Tag] = {each.name: each for each in TABLE
                          if each.value and each.on is not On.GROUP}

@@ -10,24 +10,24 @@ them:
     the token (:class:`.state.Token`): version, phase, nonce, geometry. Only
     compare-and-swap changes it, and the identity swap leaves it alone
 ``replication_extended_status``
-    who asked for the move; then, if the copy makes no progress, since when
+    the requester of the move; for a stalled copy also the time of its stall
 ``display_description``
-    the initiator that may log in to the source's export
+    the initiator allowed to log in to the source's export
 ``provider_location``, ``provider_auth``
-    where, and with which credentials, the source is exported
+    the location and the credentials of the source's export
 ``provider_id``
-    how the volume is encrypted; it goes with the volume's data
+    the encryption of the volume; it goes with the volume's data
 ``previous_status``
-    the status that the volume gets back from the move that holds it
+    the status to give back to a volume held by the move
 ``size``, ``host``, ``name_id``
-    what is copied; the node, and the LV, that have to be cleaned up
+    the size copied; the node and the LV of the pending cleanup
 
-A move that no attach has asked for *holds* its volume: from the intent to the
+A move without a request to attach *holds* its volume: from the intent to the
 commit, or until it has failed, the status is ``maintenance`` instead of
-``available``. Cinder's API then accepts neither an attach nor a delete, an
-extend or a snapshot, all of which would be sent to the home that it had
-before. Each change of ``previous_status`` is in one transaction with that of
-the volume's status.
+``available``. Cinder's API then refuses to attach, delete, extend or snapshot
+the volume. Such a request would be sent to the old home. Each change of
+``previous_status`` is in the same transaction as the change of the volume's
+status.
 """
 
 import functools
@@ -41,18 +41,18 @@ from cinder_localclone.core import state
 from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
 
-#: The project of move records. Keystone gives no project such an id: so no
-#: tenant sees the rows, not by their ids and not in sums, and none is charged.
+#: The project of move records. Keystone never gives a project this id, so no
+#: tenant sees the rows, neither by id nor in sums, and none is charged.
 PROJECT = 'cinder-localclone'
 _TARGET = 'target:'
 _STALLED = '; stalled since '
 
 
 def are(volumes: Any, *phases: state.Phase) -> list[Any]:
-    """Return what an SQL query demands of rows that are move records.
+    """Return the SQL conditions for rows that are move records.
 
-    :param volumes: the model of the table, of SQLAlchemy
-    :param phases: in which their moves are; by default all
+    :param volumes: SQLAlchemy's model of the table
+    :param phases: phases of their moves; by default all
     """
     token = volumes.replication_driver_data
     found = [token.like('%s:%s:%%' % (state.TOKEN_VERSION, phase.value))
@@ -62,7 +62,7 @@ def are(volumes: Any, *phases: state.Phase) -> list[Any]:
 
 
 def target(volume_id: str) -> str:
-    """Return the ``migration_status`` of the row that a volume moves to.
+    """Return the ``migration_status`` of the destination row of a move.
 
     Cinder's own migration gives its destination row the same.
     """
@@ -72,20 +72,19 @@ def target(volume_id: str) -> str:
 def target_of(row: Any) -> str | None:
     """Return the id of the volume that moves to a row; None if none does.
 
-    Whether it is this driver that moves the volume says
-    :func:`is_move_record`.
+    The move may be Cinder's own migration: see :func:`is_move_record`.
     """
     text = row.migration_status or ''
     return text[len(_TARGET):] if text.startswith(_TARGET) else None
 
 
 def volume_of(record: Any) -> str:
-    """Return the id of the volume that a record is of."""
+    """Return the id of a record's volume."""
     return target_of(record) or ''
 
 
 def is_move_record(volume: objects.Volume) -> bool:
-    """Whether a volume is the other end of a move of this driver."""
+    """Return whether a row is the move record of a move of this driver."""
     return target_of(volume) is not None and (
         volume.replication_driver_data or '').startswith(
             state.TOKEN_VERSION + ':')
@@ -93,12 +92,11 @@ def is_move_record(volume: objects.Volume) -> bool:
 
 def encode(volume_id: str, token: state.Token, location: str, auth: str,
            initiator: str, provider_id: str | None) -> dict[str, Any]:
-    """Return the columns of a new record but those of :func:`hold`.
+    """Return the columns of a new record except those of :func:`hold`.
 
-    :param location: of the source's export, in the form of a
-        provider_location
+    :param location: of the source's export, in the form of a provider_location
     :param auth: its one-time credentials, in the form of a provider_auth
-    :param initiator: the one that may log in to it
+    :param initiator: the only initiator allowed to log in to it
     :param provider_id: as in the row of the volume
     """
     return {'project_id': PROJECT, 'migration_status': target(volume_id),
@@ -109,16 +107,16 @@ def encode(volume_id: str, token: state.Token, location: str, auth: str,
 
 
 def ended() -> dict[str, Any]:
-    """Return the columns of a record whose move is forgotten."""
+    """Return the columns of a record after its move has ended."""
     return {'status': 'deleted', 'migration_status': 'deleting',
             'provider_auth': None}
 
 
 def decode(record: Any, volume: Any | None, own_lv: str) -> state.Move:
-    """Return a move by its record.
+    """Return the move in a record.
 
-    :param volume: the row of the volume; None if that is gone
-    :param own_lv: the name of the LV of the record's own id
+    :param volume: the row of the volume; None if it is gone
+    :param own_lv: the LV name for the record's own id
     :raises InvalidToken: if the record can't be understood
     """
     committed = is_committed(record)
@@ -143,22 +141,25 @@ def decode(record: Any, volume: Any | None, own_lv: str) -> state.Move:
 
 
 def is_committed(record: Any) -> bool:
-    """Whether the identities are swapped: the record has the volume's LV."""
+    """Return whether the identities are swapped.
+
+    After the swap the record has the volume's LV.
+    """
     return bool(record.name_id != record.id)
 
 
 def is_as_told(record: Any, move: state.Move) -> bool:
-    """Whether a record still says what was read of it.
+    """Return whether a record is unchanged since a move was read from it.
 
-    The identities count as much as the token, which commit leaves as it is:
-    its answer may have been lost.
+    The identities count as much as the token: a commit leaves the token alone,
+    and its answer may have been lost.
     """
     return bool(record.replication_driver_data == str(move.token)
                 and is_committed(record) == move.committed)
 
 
 def phase_word(record: Any) -> str:
-    """Return the phase in a record's token, as it is written there."""
+    """Return the phase in a record's token as text."""
     word: str = record.replication_driver_data.split(':')[1]
     return word
 
@@ -169,7 +170,7 @@ def enter(record: Any, token: state.Token) -> None:
 
 
 def _extra_bytes(record: Any) -> int:
-    """Return by how much the backing devices are longer than the volume.
+    """Return the bytes of the backing devices beyond the volume's size.
 
     The volume itself may be gone.
     """
@@ -181,37 +182,40 @@ def _extra_bytes(record: Any) -> int:
     return recorded.header_bytes if recorded else 0
 
 
-# -- who asked, and whether the copy makes progress
+# -- the requester, and the progress of the copy
 
 def asked_by(record: Any) -> state.Asked:
-    """Return who asked for a move; an attach if it is not said."""
+    """Return the requester of a move; an attach if none is recorded."""
     word = (record.replication_extended_status or '').partition(';')[0]
     return state.Asked(word) if word in [each.value for each in state.Asked
                                          ] else state.Asked.ATTACH
 
 
 def note_stalled(record: Any, since: int | None) -> None:
-    """Note that a copy makes no progress; or that it does.
+    """Record that a copy makes no progress, or has made progress again.
 
-    :param since: when it was seen, in seconds since the epoch; None: it does
+    :param since: seconds since the epoch; None: the copy makes progress
     """
     record.replication_extended_status = asked_by(record).value + (
         '' if since is None else '%s%d' % (_STALLED, since))
 
 
 def stalled_since(record: Any) -> float:
-    """Return since when a copy makes no progress; 0 if it does."""
+    """Return since when a copy makes no progress; 0 if it does.
+
+    The unit is seconds since the epoch.
+    """
     return float((record.replication_extended_status or '').partition(
         _STALLED)[2] or 0)
 
 
-# -- what a move holds
+# -- the hold of a volume
 
 def hold(row: Any, record: Any, asked_by: state.Asked) -> None:
-    """What the beginning of a move changes on its volume.
+    """Change the status of a volume at the beginning of its move.
 
-    ``migrating`` stays: Cinder's manager takes it away once it has recorded
-    the new home, too. Until then no other move may begin.
+    ``migrating`` stays until Cinder's manager has recorded the new home. Until
+    then no other move may begin.
     """
     record.replication_extended_status = asked_by.value
     if asked_by is not state.Asked.MIGRATION:
@@ -221,20 +225,20 @@ def hold(row: Any, record: Any, asked_by: state.Asked) -> None:
 
 
 def holds(record: Any) -> bool:
-    """Whether a move holds its volume."""
+    """Return whether a move holds its volume."""
     return bool(record.previous_status)
 
 
 def has_lost_hold(row: Any, record: Any) -> bool:
-    """Whether someone else has taken a volume that a move holds.
+    """Return whether a held volume was taken away from its move.
 
-    As an administrator can, who resets its status or deletes it by force.
+    An administrator can do so with a reset of the status, or a forced delete.
     """
     return holds(record) and bool(row.status != statuses.HELD)
 
 
 def give_back(row: Any | None, record: Any) -> None:
-    """A move that has come to its commit, or failed, holds nothing."""
+    """End the hold of a volume, after its move has committed or failed."""
     if holds(record) and row is not None and row.status == statuses.HELD:
         row.status = record.previous_status
     record.previous_status = None

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every name the driver gives to anything, and the way back from a name.
+"""Every name of a device, LV, tag or lock, and the way back from a name.
 
-Pure. Ids are Cinder's UUIDs, 36 characters; the longest name built here has
-56, and device-mapper (127), LVM (127) and LIO (a path component) take more.
+Pure. Ids are Cinder's UUIDs, 36 characters. The longest name built here has 56
+characters. The limits of device-mapper (127), LVM (127) and LIO (a path
+component) are higher.
 """
 
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ from cinder_localclone.core import lvm_tags
 
 _Found = typing.TypeVar('_Found')
 
-#: What ids look like.
+#: The form of ids.
 UUID = r'[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}'
 _HANDLE = re.compile('localclone-(%s)' % UUID)
 _CLONE = re.compile('localclone-clone-(%s)' % UUID)
@@ -29,8 +30,7 @@ _TO_WIPE = re.compile('localclone-wipe-([0-9a-f]{8})-[0-9a-f]{12}')
 _DEVICE = re.compile(
     'localclone-(clone-|source-|absent-|guard-|served-)?%s' % UUID)
 
-#: LVM tags that are flags. :mod:`.lvm_tags` says what each means, and who
-#: sets it.
+#: LVM tags without a value. :mod:`.lvm_tags` has the meaning of each.
 UNCOMMITTED = lvm_tags.UNCOMMITTED.text
 DEFERRED = lvm_tags.DEFERRED.text
 SWAPPING = lvm_tags.SWAPPING.text
@@ -44,16 +44,16 @@ FRESH = lvm_tags.FRESH.text
 OUTDATED = lvm_tags.OUTDATED.text
 REENCRYPTED = lvm_tags.REENCRYPTED.text
 PAUSED = lvm_tags.PAUSED.text
-#: Facts: see there, too.
+#: Facts, also in :mod:`.lvm_tags`.
 ZONE: lvm_tags.Fact = 'zone'
 GUARDED: lvm_tags.Fact = 'guarded'
 WAS: lvm_tags.Fact = 'was'
-#: Where the paths are that Nova gets of volumes that it encrypts.
+#: The directory of Nova's paths to volumes that Nova encrypts.
 LINKS = '/dev/localclone'
 
 
 def tags(**facts: object) -> list[str]:
-    """Facts as LVM tags: ``localclone.<name>=<value>``.
+    """Return facts as LVM tags: ``localclone.<name>=<value>``.
 
     :raises KeyError: if :mod:`.lvm_tags` has no such fact
     """
@@ -61,7 +61,7 @@ def tags(**facts: object) -> list[str]:
 
 
 def with_fact(tags: Iterable[str], fact: lvm_tags.Fact) -> set[str]:
-    """Those of an LV's tags that say a fact, whatever its value.
+    """Return the tags of an LV with a fact, with any value.
 
     :raises KeyError: if :mod:`.lvm_tags` has no such fact
     """
@@ -70,36 +70,45 @@ def with_fact(tags: Iterable[str], fact: lvm_tags.Fact) -> set[str]:
 
 
 def volume_tags(volume_id: str, extra_bytes: int) -> list[str]:
-    """The tags of a volume's LV: what a boot needs to know of it.
+    """Return the tags of a volume's LV, as a boot needs them.
 
-    :param extra_bytes: by how much its body is longer than the volume
+    :param extra_bytes: length of its backing device beyond the volume's size
     """
     return tags(volume=volume_id) + (
         tags(extra=extra_bytes) if extra_bytes else [])
 
 
 def shown(size_bytes: int) -> str:
-    """The tag of a thick LV of which no more may be seen yet."""
+    """Return the tag of a thick LV zeroed up to a length only.
+
+    :param size_bytes: bytes that users may read
+    """
     return tags(shown=size_bytes)[0]
 
 
 def given(size_bytes: int) -> str:
-    """Return the tag of an LV that is longer than what its users have seen.
+    """Return the tag of an LV longer than its users have seen.
 
     An extension sets it before it extends the LV, and takes it off when all
     nodes are ready for the new length. It stays where extents are so large
-    that LVM rounds up by a GiB or more. A boot gives out no more than it says.
+    that LVM rounds up by a GiB or more. A boot makes a handle of this length
+    at most.
+
+    :param size_bytes: bytes that users have seen
     """
     return tags(given=size_bytes)[0]
 
 
 def zone_tag(mib: int | str) -> str:
-    """Return the tag that says how much is re-encrypted at a time."""
+    """Return the tag with the re-encryption zone's size.
+
+    :param mib: MiB re-encrypted at a time
+    """
     return tags(**{ZONE: mib})[0]
 
 
 def guard_tag(header: int) -> str:
-    """Return the tag of an LV whose volume has a guard, also after a boot.
+    """Return the tag of an LV with a header guard, also after a boot.
 
     :param header: sectors of the volume's header
     """
@@ -107,7 +116,7 @@ def guard_tag(header: int) -> str:
 
 
 def facts(tags: Iterable[str]) -> dict[lvm_tags.Fact, str]:
-    """The facts in an LV's tags."""
+    """Return the facts in an LV's tags."""
     pairs = [tag.removeprefix(lvm_tags.PREFIX).partition('=') for tag in tags
              if tag.startswith(lvm_tags.PREFIX)]
     return {typing.cast(lvm_tags.Fact, name): value
@@ -116,101 +125,104 @@ def facts(tags: Iterable[str]) -> dict[lvm_tags.Fact, str]:
 
 
 def guarded(tags: Iterable[str]) -> int:
-    """How many sectors of a volume are guarded, by its LV's tags; 0: none."""
+    """Return the guarded sectors of a volume, by its LV's tags; 0: none."""
     value = facts(tags).get(GUARDED, '')
     return int(value) if value.isdecimal() else 0
 
 
 def own_tags(tags: Iterable[str]) -> list[str]:
-    """Those of an LV's tags that make it one of the driver's.
+    """Return the driver's own tags of an LV.
 
-    How much of a thick one may be seen stays true without the driver.
+    The tag "shown" is not among them: it stays true without the driver.
     """
     return sorted(tag for tag in tags if tag.startswith(lvm_tags.PREFIX)
                   and not tag.startswith(lvm_tags.SHOWN.of('')))
 
 
 def uncommitted(host: str) -> list[str]:
-    """The tags of an LV that the backend of a service makes for somebody."""
+    """Return the tags of an uncommitted LV of a service's backend."""
     return tags(backend=_short(backend_of(host))) + [UNCOMMITTED]
 
 
 def node_digest(host: str) -> str:
-    """Return the value of the fact that says which node has a snapshot."""
+    """Return the value of the fact "on" for a node."""
     return _short(host)
 
 
 def on(host: str) -> str:
-    """Return the tag of a snapshot's LV that says which node has it.
+    """Return the tag of a snapshot's LV with the node that has it.
 
-    :param host: its service host, as the snapshot's row says
+    :param host: its service host, as in the snapshot's row
     """
     return tags(on=node_digest(host))[0]
 
 
 def handle(volume_id: str) -> str:
-    """The device-mapper name of a volume's handle, on every node the same."""
+    """Return the device-mapper name of a volume's handle on every node."""
     return 'localclone-%s' % volume_id
 
 
 def handle_path(volume_id: str) -> str:
-    """The path given to Nova and os-brick: constant for a volume's life."""
+    """Return the path of a handle for Nova and os-brick.
+
+    It is constant for the volume's life, on every node.
+    """
     return '/dev/mapper/' + handle(volume_id)
 
 
 def clone(move_id: str) -> str:
-    """The device-mapper name of a move's clone, on its destination."""
+    """Return the device-mapper name of a move's clone, on its destination."""
     return 'localclone-clone-%s' % move_id
 
 
 def clone_path(move_id: str) -> str:
-    """The device of a move's clone."""
+    """Return the path of a move's clone."""
     return '/dev/mapper/' + clone(move_id)
 
 
 def source(move_id: str) -> str:
-    """The device that the source of a move serves, which can only be read."""
+    """Return the device-mapper name of a move's read-only source device."""
     return 'localclone-source-%s' % move_id
 
 
 def source_path(move_id: str) -> str:
-    """The path of a move's source device, on its source."""
+    """Return the path of a move's source device, on its source."""
     return '/dev/mapper/' + source(move_id)
 
 
 def absent_source(move_id: str) -> str:
-    """The device that stands for a move's source which cannot be reached."""
+    """Return the device-mapper name of an unreachable source's stand-in."""
     return 'localclone-absent-%s' % move_id
 
 
 def crypt(volume_id: str) -> str:
-    """The device that decrypts a volume, above its handle."""
+    """Return the device-mapper name of a volume's crypt device."""
     return 'localclone-crypt-%s' % volume_id
 
 
 def crypt_path(volume_id: str) -> str:
-    """The path given to Nova of a volume that the driver encrypts.
+    """Return the path of a crypt device for Nova.
 
-    Constant for the volume's life, on every node the same.
+    It is constant for the volume's life, on every node.
     """
     return '/dev/mapper/' + crypt(volume_id)
 
 
 def integrity(volume_id: str) -> str:
-    """The device with the tags of an authenticated volume: dm-integrity.
+    """Return the name of an authenticated volume's dm-integrity device.
 
-    It is between the volume's handle and what decrypts it. cryptsetup makes
-    it, and calls it so.
+    The device is between the handle and the crypt device. cryptsetup creates
+    it and chooses this name.
     """
     return crypt(volume_id) + '_dif'
 
 
 def volume_of_integrity(name: str, uuid: str) -> str | None:
-    """The volume id in the name of such a device.
+    """Return the volume id in the name of a dm-integrity device.
 
-    :param uuid: its device-mapper UUID; since 2.8 cryptsetup calls it a
-        part of another device
-    :returns: None if it is no such device, or another's
+    :param uuid: its device-mapper UUID; since 2.8 cryptsetup calls it a part
+        of another device
+    :returns: None for another device, or another owner's
     """
     volume_id = _id_in(_INTEGRITY, name)
     own = re.fullmatch('CRYPT-(INTEGRITY|SUBDEV)-[0-9a-f]{32}-'
@@ -219,15 +231,15 @@ def volume_of_integrity(name: str, uuid: str) -> str | None:
 
 
 def is_integrity(name: str) -> bool:
-    """Whether a device of this name can be such a one."""
+    """Return whether a device of this name can be a dm-integrity device."""
     return bool(_INTEGRITY.fullmatch(name))
 
 
 def volume_of_crypt(name: str, uuid: str) -> str | None:
-    """The volume id in the name of what decrypts a volume.
+    """Return the volume id in the name of a crypt device.
 
-    :param uuid: its device-mapper UUID, which cryptsetup makes
-    :returns: None if it is no such device, or another's
+    :param uuid: its device-mapper UUID, made by cryptsetup
+    :returns: None for another device, or another owner's
     """
     volume_id = _id_in(_CRYPT, name)
     own = re.fullmatch('CRYPT-LUKS[12]-[0-9a-f]{32}-' + re.escape(name), uuid)
@@ -235,109 +247,116 @@ def volume_of_crypt(name: str, uuid: str) -> str | None:
 
 
 def volume_of_crypt_name(name: str) -> str | None:
-    """The same of a name alone: others may have given it."""
+    """Return the volume id in a crypt device's name, without its UUID.
+
+    Another program may have chosen the name.
+    """
     return _id_in(_CRYPT, name)
 
 
 def guard(volume_id: str) -> str:
-    """The device that keeps a volume's header as it is, above its handle."""
+    """Return the device-mapper name of a volume's header guard."""
     return 'localclone-guard-%s' % volume_id
 
 
 def guard_path(volume_id: str) -> str:
-    """The device of a volume's guard."""
+    """Return the path of a volume's header guard."""
     return '/dev/mapper/' + guard(volume_id)
 
 
 def export_device(volume_id: str) -> str:
-    """The device that other nodes are served of a volume with a top."""
+    """Return the device-mapper name of a volume's export device.
+
+    It is exported instead of the handle while the volume has an upper device.
+    """
     return 'localclone-export-%s' % volume_id
 
 
 def export_device_path(volume_id: str) -> str:
-    """The path of that, on the volume's home."""
+    """Return the path of a volume's export device, on its home."""
     return '/dev/mapper/' + export_device(volume_id)
 
 
 def volume_of_export_device(name: str) -> str | None:
-    """The volume id in the name of such a device; None if it is none."""
+    """Return the volume id in an export device's name; None in others."""
     return _id_in(_SERVED, name)
 
 
 def volume_of_guard(name: str) -> str | None:
-    """The volume id in a guard's name; None if it is no guard."""
+    """Return the volume id in a header guard's name; None in others."""
     return _id_in(_GUARD, name)
 
 
 def link(volume_id: str) -> str:
-    """The path given to Nova of a volume that Nova encrypts.
+    """Return the path for Nova to a volume that Nova encrypts.
 
-    Constant for the volume's life, on every node the same. Its last part is
-    no device's name: os-brick's encryptors would take a device of that name
-    for their own, and remove it.
+    It is constant for the volume's life, on every node. Its last part must not
+    be the name of a device: os-brick's encryptors would take a device of that
+    name for their own, and remove it.
     """
     return '%s/%s' % (LINKS, volume_id)
 
 
 def is_crypt(name: str) -> bool:
-    """Whether a device of this name can be what decrypts a volume."""
+    """Return whether a device of this name can be a crypt device."""
     return bool(_CRYPT.fullmatch(name))
 
 
 def is_id(text: str) -> bool:
-    """Whether a text is an id, and so can be part of a path."""
+    """Return whether a text is an id, and so can be part of a path."""
     return bool(re.fullmatch(UUID, text))
 
 
 def header_backup(volume_id: str, what: str) -> str:
-    """The file name of a backup of the header of a volume.
+    """Return the file name of a backup of a volume's header.
 
-    Never by the header's LUKS UUID: whoever can write the disk chooses that.
+    It never has the header's LUKS UUID: a program with write access to the
+    disk chooses that UUID.
 
-    :param what: a number, or why it was made
+    :param what: a number, or the reason of the backup
     """
     return '%s-%s' % (volume_id, what)
 
 
 def is_header_backup(name: str) -> bool:
-    """Whether a file of this name is one, or was to be one."""
+    """Return whether a file of this name is a header backup, also in part."""
     return bool(re.fullmatch(UUID + r'-[0-9a-z-]+(\.partial)?', name))
 
 
 def secret(volume_id: str) -> str:
-    """What the key of a volume is called in the key manager."""
+    """Return the name of a volume's key in the key manager."""
     return 'localclone volume ' + volume_id
 
 
 def is_secret(name: str) -> bool:
-    """Whether a secret of this name is the driver's own."""
+    """Return whether a secret of this name is the driver's own."""
     return bool(re.fullmatch(secret(UUID), name))
 
 
 def reencryption_unit(volume_id: str) -> str:
-    """The systemd unit in which a volume is being re-encrypted."""
+    """Return the systemd unit of a volume's re-encryption."""
     return 'localclone-reencrypt-%s.service' % volume_id
 
 
 def metadata_lv(move_id: str) -> str:
-    """The LV that remembers which regions of a move are local."""
+    """Return the LV that records which regions of a move are local."""
     return 'localclone-meta-%s' % move_id
 
 
 def to_wipe(host: str, new_id: str) -> str:
-    """The LV that was a volume's, and goes when it is overwritten.
+    """Return a new name for an LV to be wiped.
 
-    :param host: of the service that does that: another backend in the same
-        volume group may overwrite less
-    :param new_id: 12 hexadecimal digits, new: no volume ever has this name
+    :param host: service host of the wiping service: another backend in the
+        same volume group may overwrite less
+    :param new_id: 12 hexadecimal digits, unique: no volume ever has this name
     """
     return 'localclone-wipe-%s-%s' % (_short(backend_of(host)), new_id)
 
 
 def is_to_wipe(name: str, host: str = '') -> bool:
-    """Whether an LV of this name is no volume's any more.
+    """Return whether an LV of this name is to be wiped.
 
-    :param host: of the service that would overwrite it; '': any
+    :param host: service host of the wiping service; '': any
     """
     match = _TO_WIPE.fullmatch(name)
     return match is not None and (
@@ -349,7 +368,7 @@ def _short(text: str) -> str:
 
 
 def snapshot_lv(snapshot_id: str) -> str:
-    """The LV of a snapshot. ("snapshot..." is reserved by LVM.)"""
+    """Return the LV of a snapshot. ("snapshot..." is reserved by LVM.)"""
     return '_snapshot-%s' % snapshot_id
 
 
@@ -362,16 +381,16 @@ def ids_in(name: str) -> list[str]:
 
 
 def find_by_id(found: Mapping[str, _Found], name: str) -> _Found | None:
-    """Return the entry whose key is an id in an LV's name, if there is one."""
+    """Return the entry with an id of an LV's name as its key; None without."""
     return next((found[key] for key in ids_in(name) if key in found), None)
 
 
 def check_template(template: str) -> None:
-    """Check that a volume_name_template makes LV names of volumes' ids.
+    """Check that a volume_name_template makes LV names with volumes' ids.
 
     LV names are told apart by the ids in them.
 
-    :raises ValueError: if it does not; the message says why
+    :raises ValueError: if it does not; the message has the reason
     """
     sample = '01234567-89ab-4cde-8f01-23456789abcd'
     try:
@@ -387,45 +406,45 @@ def check_template(template: str) -> None:
         raise ValueError('LVM takes no LV named by volume_name_template %r'
                          % template)
     if name == snapshot_lv(sample) or name.startswith('localclone-'):
-        raise ValueError('volume_name_template %r makes names that the '
-                         'driver uses for other LVs' % template)
+        raise ValueError('volume_name_template %r makes names of the '
+                         'driver\'s other LVs' % template)
 
 
 def lv_path(group: str, lv: str) -> str:
-    """The device of an LV while it is active."""
+    """Return the path of an active LV."""
     return '/dev/%s/%s' % (group, lv)
 
 
 def mapped(*parts: str) -> str:
-    """The device-mapper name that LVM gives to an LV, or a part of one.
+    """Return LVM's device-mapper name for an LV, or a part of it.
 
-    :param parts: group, LV, and what of it
+    :param parts: group, LV, and the part's name
     """
     return '-'.join(part.replace('-', '--') for part in parts)
 
 
 def device_uuid(name: str) -> str:
-    """The device-mapper UUID; its prefix keeps udev and LVM rules away."""
+    """Return a device-mapper UUID; its prefix stops udev and LVM rules."""
     return 'LOCALCLONE-' + name
 
 
 def volume_of_handle(name: str) -> str | None:
-    """The volume id in a handle's name; None if it is no handle."""
+    """Return the volume id in a handle's name; None in others."""
     return _id_in(_HANDLE, name)
 
 
 def move_of_clone(name: str) -> str | None:
-    """The shadow id in a clone's name; None if it is no clone."""
+    """Return the move id in a clone's name; None in others."""
     return _id_in(_CLONE, name)
 
 
 def move_of_source(name: str) -> str | None:
-    """The shadow id in a source device's name; None if it is no such one."""
+    """Return the move id in a source device's name; None in others."""
     return _id_in(_SOURCE, name)
 
 
 def move_of_metadata(name: str) -> str | None:
-    """The shadow id in a metadata LV's name; None if it is no such LV."""
+    """Return the move id in a metadata LV's name; None in others."""
     return _id_in(_METADATA, name)
 
 
@@ -435,33 +454,35 @@ def _id_in(pattern: re.Pattern[str], name: str) -> str | None:
 
 
 def is_device(name: str) -> bool:
-    """Whether a device-mapper device of this name can be the driver's own."""
+    """Return whether a device-mapper device of this name can be our own."""
     return bool(_DEVICE.fullmatch(name))
 
 
 def service_host(host: str | None) -> str:
-    """A host without its pool: "n1@lc" of "n1@lc#pool".
+    """Return a host without its pool: "n1@lc" of "n1@lc#pool".
 
-    As ``extract_host`` (cinder/volume/volume_utils.py), which is slow to
-    import, and refuses a volume that has no host yet: this returns ''.
+    Like ``extract_host`` (cinder/volume/volume_utils.py), which is slow to
+    import and refuses a volume without a host: here the result is ''.
     """
     return (host or '').partition('#')[0]
 
 
 def backend_of(host: str | None) -> str:
-    """The backend in a host, with or without its pool."""
+    """Return the backend in a host, with or without its pool."""
     return service_host(host).partition('@')[2]
 
 
 def same_backend(host: str, other: str) -> bool:
-    """Whether two service hosts are nodes of one backend section."""
+    """Return whether two service hosts are nodes of one backend section."""
     return backend_of(host) == backend_of(other)
 
 
 def backstore(device: str) -> str:
-    """The name of the LIO storage object of a device, by its path.
+    """Return the name of a device's LIO storage object.
 
-    All that is served of a volume shares one.
+    All exports of a volume share a storage object.
+
+    :param device: its path
     """
     name = device.rpartition('/')[2]
     volume_id = volume_of_export_device(name)
@@ -469,14 +490,14 @@ def backstore(device: str) -> str:
 
 
 def is_backstore(name: str) -> bool:
-    """Whether a storage object of this name can be the driver's own."""
+    """Return whether a storage object of this name can be the driver's own."""
     return bool(_HANDLE.fullmatch(name) or _SOURCE.fullmatch(name))
 
 
 def lock(host: str, volume_id: str) -> str:
-    """The lock around work on one volume on one node.
+    """Return the name of the lock for work on a volume on a node.
 
-    The host is part of it: with a coordination backend that spans nodes, a
-    source that waits for its peer must not hold what the peer needs.
+    The host is part of it: with a coordination backend for several nodes, a
+    source waiting for its peer must not hold a lock that the peer needs.
     """
     return 'localclone-%s-%s' % (host, volume_id)

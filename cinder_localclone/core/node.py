@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything that acts on this node, as one value.
 
-LVM is asked once for a volume that arrives, not twice.
+From the check for free space to the allocation, LVM is asked only once.
 """
 
 from collections.abc import Callable
@@ -26,10 +26,10 @@ from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 
-#: The name of the lock around free space, beside those of volumes.
+#: The name of the lock of free space, beside the locks of volumes.
 FREE_SPACE = 'free-space'
 
-#: Seconds for which what LVM has shown is believed.
+#: Seconds for which LVM's last answer is used.
 FRESH = 2.0
 
 _Volumes = Mapping[str, lvm_reports.LogicalVolume]
@@ -38,31 +38,31 @@ _Volumes = Mapping[str, lvm_reports.LogicalVolume]
 class Listing:
     """The LVs of a node, kept from the check for free space to the allocation.
 
-    Allocations hold the lock of free space and end what is kept
-    (:meth:`spend`): an answer that LVM gave before one, or during it, is never
-    used after it.
+    An allocation holds the lock of free space and drops the kept listing
+    (:meth:`spend`). So an answer of LVM from before an allocation, or during
+    it, is never used after it.
 
     :param lvs: asks LVM
     """
 
     def __init__(self, lvs: Callable[[], _Volumes]):
         self._lvs = lvs
-        #: How often something was taken; how often it was when LVM was asked,
-        #: when that was, and what it has shown.
+        #: The number of allocations; and of the last listing: this number when
+        #: LVM was asked, the time, and the LVs.
         self._taken = 0
         self._last: tuple[int, float, _Volumes] | None = None
 
     def ask(self, now: float) -> _Volumes:
-        """All LVs, as they are now."""
+        """Return all LVs as they are now."""
         taken = self._taken
         lvs = self._lvs()
         self._last = taken, now, lvs
         return lvs
 
     def recent(self, now: float) -> _Volumes:
-        """The same, or as they were moments ago.
+        """Return all LVs as they are now, or were moments ago.
 
-        For a caller that holds the lock of free space.
+        The caller holds the lock of free space.
         """
         last = self._last
         if last and last[0] == self._taken and now - last[1] < FRESH:
@@ -70,36 +70,36 @@ class Listing:
         return self.ask(now)
 
     def spend(self) -> None:
-        """Free space may have been taken: what is kept is no longer valid."""
+        """Drop the kept listing: free space may have been taken."""
         self._taken += 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """The rooms that act on one node, and what is known of the node.
+    """Everything that acts on one node, and the settings of the node.
 
     :param host: this service's host, without pool
-    :param geometry: what new moves from this node use
-    :param lock: ``lock(volume_id)`` holds this node's work on one volume;
-        raises Busy if that takes too long
-    :param try_lock: the same for a look, for which nobody waits: raises Busy
-        at once. A look that queued would keep a request waiting, and whoever
-        has the lock brings his work to its end
+    :param geometry: geometry of new moves from this node
+    :param lock: ``lock(volume_id)`` takes this node's lock on a volume; raises
+        Busy after a time limit
+    :param try_lock: the same for sweeps and checks: raises Busy at once. A
+        queued sweep would delay a request, and the holder of the lock finishes
+        the work on the volume itself
     :param is_at: ``is_at(connector, host)``: whether a connector belongs to
         the node of a service host
     :param clear: ``clear(lv_name, size_bytes)`` overwrites an LV's data before
         it is removed, where thick volumes would leak it
-    :param limits: how many copies run at one time, of all nodes'
-    :param pacing: how fast those to this node may be
-    :param compare_wait: how long the end of a copy waits until it can be
-        compared with its source, seconds
+    :param limits: maximum numbers of running copies, for all nodes
+    :param pacing: settings of the copies to this node
+    :param compare_wait: seconds for which a copy's end waits for the
+        comparison with its source
     :param authenticates: whether new volumes may be authenticated
-    :param tell: ``tell(milestone, move)`` says it in the log, and to whoever
-        gets Cinder's notifications; it raises nothing
-    :param detached: attachments that were ended here, by id: when, monotonic
-        seconds. Cinder deletes them only afterwards
-    :param asked: when this node was last asked to go on with an extension, by
-        volume id, monotonic seconds
+    :param tell: ``tell(milestone, move)`` writes it to the log and sends
+        Cinder's notification; it raises nothing
+    :param detached: time of each detach here, by attachment id, in monotonic
+        seconds. Cinder deletes the attachment only afterwards
+    :param asked: time of the last request to this node to continue an
+        extension, by volume id, in monotonic seconds
     """
 
     host: str
@@ -136,14 +136,14 @@ class Node:
 
     @functools.cached_property
     def listing(self) -> Listing:
-        """The LVs of this node, for those who check its free space."""
+        """The LVs of this node, for checks of its free space."""
         return Listing(lambda: self.lvm.lvs())
 
     @contextlib.contextmanager
     def allocation_lock(self) -> Iterator[None]:
-        """Held from the check of this node's free space until it is taken.
+        """Hold the lock of free space from the check to the allocation.
 
-        :raises Busy: if that takes too long
+        :raises Busy: if the lock is not free in time
         """
         with self.lock(FREE_SPACE):
             try:
@@ -152,7 +152,10 @@ class Node:
                 self.listing.spend()
 
     def other_nodes(self) -> dict[str, bool]:
-        """The others of the backend: service host, and whether it is alive."""
+        """Return the other nodes of the backend.
+
+        :returns: whether the node is alive, by service host
+        """
         return {host: alive for host, alive in self.services.by_host().items()
                 if host != self.host and names.same_backend(host, self.host)}
 
@@ -161,20 +164,20 @@ def attempt(node: Node, key: str, act: Callable[[], object],
             tell: Callable[[Exception], None]) -> bool:
     """Act on one volume of a sweep, under its lock.
 
-    The sweep goes on with the next volume, whatever happens with this one: if
-    its lock is taken, the holder of the lock brings the volume to its end, or
-    the next sweep does.
+    The sweep continues with the next volume after any error. If the lock is
+    taken, its holder, or the next sweep, does the work.
 
     :param key: id of the volume, or of the snapshot
-    :param tell: logs what has failed; "will retry" is true
-    :returns: whether it was done
+    :param act: the work to do
+    :param tell: logs the error; "will retry" is true
+    :returns: whether the work was done
     """
     try:
         with node.try_lock(key):
             act()
     except exceptions.Busy:
         return False
-    except Exception as exc:  # of the database, sysfs, a missing command
+    except Exception as exc:  # from the database, sysfs, a missing command
         tell(exc)
         return False
     return True
@@ -182,7 +185,7 @@ def attempt(node: Node, key: str, act: Callable[[], object],
 
 def remembered(is_at: Callable[[objects.Connector, str], bool]
                ) -> Callable[[objects.Connector, str], bool]:
-    """:meth:`Directory.is_at` for one look, which asks for each host once."""
+    """Return :meth:`Directory.is_at` with a cache, for one sweep or check."""
     answers: dict[tuple[typing.Any, ...], bool] = {}
 
     def answer(connector: objects.Connector, host: str) -> bool:
@@ -194,9 +197,10 @@ def remembered(is_at: Callable[[objects.Connector, str], bool]
 
 
 def volume_at_home(node: Node, volume_id: str) -> objects.Volume:
-    """A volume whose home is this node.
+    """Return a volume whose home is this node.
 
-    :raises StaleMove: if it is not (any more), or the volume is gone
+    :raises StaleMove: if this node is not its home (any more), or the volume
+        is gone
     """
     volume = node.volumes.volume(volume_id)
     if volume is None or not rows.is_home(volume, node.host):
@@ -206,17 +210,17 @@ def volume_at_home(node: Node, volume_id: str) -> objects.Volume:
 
 def check_length(node: Node, volume: objects.Volume, size_gib: int = 0
                  ) -> None:
-    """See that a copy of a volume, as long as its row says, has all of it.
+    """Check that the size in a volume's row covers all of its data.
 
-    For a caller that holds the volume's lock, at its home.
+    The caller holds the volume's lock, at its home.
 
-    :param size_gib: how much of it there will be; 0: as its row says
+    :param size_gib: GiB to keep; 0: the size in its row
     :raises LongerThanRecorded: if users may have written more
     """
     size_gib = size_gib or volume.size
     backing = rows.backing_bytes(volume, size_gib)
     found = node.handles.shown_bytes(volume.id, volume.name, backing)
-    # LVM rounds up to whole extents, by less than that unless a tag says so.
+    # LVM rounds up to whole extents, by less than a GiB unless a tag says so.
     if found - backing >= state.GIB:
         raise exceptions.LongerThanRecorded(
             volume=volume.id, host=node.host, size=volume.size, kept=size_gib,
@@ -224,15 +228,15 @@ def check_length(node: Node, volume: objects.Volume, size_gib: int = 0
 
 
 def as_told(node: Node) -> volume_attachments.Node:
-    """Return a node as attachments call it."""
+    """Return a node by its names in attachments."""
     return volume_attachments.Node(node.host, node.exports.has_portal)
 
 
 def remote_from(node: Node, volume: objects.Volume
                 ) -> Iterator[tuple[str, volume_attachments.Connection]]:
-    """Where a volume that is at home here is passed through.
+    """Yield the remote attachments of a volume with this node as its home.
 
-    :returns: service hosts, with how they have it
+    :returns: pairs of service host and connection
     """
     here = as_told(node)
     for host in node.other_nodes():
@@ -243,7 +247,7 @@ def remote_from(node: Node, volume: objects.Volume
 
 def connection_to(node: Node, volume: objects.Volume, host: str
                   ) -> volume_attachments.Connection | None:
-    """How a volume is passed through to a node, by its attachments."""
+    """Return the remote attachment of a volume to a node; None without."""
     found = (volume_attachments.remote_to(attachment, node.is_at, host)
              for attachment in volume.volume_attachment)
     return next((connection for connection in found if connection), None)
@@ -251,7 +255,7 @@ def connection_to(node: Node, volume: objects.Volume, host: str
 
 def unnamed_exports(node: Node, volume: objects.Volume,
                     move: state.Move | None) -> set[str]:
-    """The iSCSI names of a volume's exports that no attachment names.
+    """Return a volume's exports not named by any attachment, by iSCSI name.
 
     :param move: the volume's move, if one is under way
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Aliases of Cinder's objects in signatures.
 
-Their classes differ with Cinder's releases and are not typed.
+Their classes differ between Cinder's releases and are not typed.
 """
 
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ Volume: typing.TypeAlias = typing.Any
 Snapshot: typing.TypeAlias = typing.Any
 #: A backup (``cinder.objects.Backup``).
 Backup: typing.TypeAlias = typing.Any
-#: What os-brick says of a host: host, ip, initiator and more.
+#: os-brick's properties of a host: host, ip, initiator and more.
 Connector: typing.TypeAlias = dict[str, typing.Any]
 #: An attachment (``cinder.objects.VolumeAttachment``).
 Attachment: typing.TypeAlias = typing.Any
-#: The attachments of a volume: by id, ``host`` and ``initiator`` of the
-#: connector that each names; None for one that names none yet.
+#: The attachments of a volume by id. The value has ``host`` and ``initiator``
+#: of its connector; None without a connector.
 Attachments: typing.TypeAlias = Mapping[
     str, Mapping[str, str | None] | None]
-#: How a host has a volume: what os-brick is told.
+#: The connection of a volume to a host, for os-brick.
 Properties: typing.TypeAlias = Mapping[str, typing.Any]

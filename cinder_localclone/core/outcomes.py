@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an error says beside its cause: to the operator, and to the owner.
+"""The further texts of an error: for the operator, and for the owner.
 
 An error class states both itself, see :class:`.exceptions.LocalCloneError`.
 """
@@ -11,9 +11,9 @@ from cinder.i18n import _
 
 
 class Outcome(str, enum.Enum):
-    """What a request that failed has left, as the operator reads it."""
+    """The state after a failed request, for the operator."""
 
-    #: The class does not tell: its text may, or the reason that it is given.
+    #: The class does not know; its text or its reason may say it.
     UNKNOWN = ''
     UNCHANGED = _('Nothing was changed.')
     #: Of a request to create something.
@@ -22,24 +22,24 @@ class Outcome(str, enum.Enum):
     NOT_WRITTEN = _('Nothing was written to it.')
     #: Of a request to the privileged process.
     NOT_DONE = _('Nothing was done.')
-    #: A part of the request may have been done; to repeat it is harmless.
+    #: A part of the request may have been done; a repetition is harmless.
     NOT_COMPLETED = _('This request was not completed.')
     #: The volume has no handle on this node, on purpose.
     NOT_AVAILABLE = _('The volume was not made available.')
     #: A delete that has not begun to remove anything.
     NOT_REMOVED = _('None of its data was removed.')
-    #: A delete that has.
+    #: A delete that has begun to remove data.
     HALF_REMOVED = _('The volume can\'t be used any more.')
     NOT_USED = _('The driver did not use the disk.')
-    #: A copy that lacks something goes on, with its source.
+    #: An incomplete copy continues, and keeps its source.
     SOURCE_KEPT = _('The source is kept.')
 
 
 def in_words(problem: str, outcome: Outcome, remedy: str) -> str:
     """Return the text of an error.
 
-    :param remedy: what the operator can do; one that begins with a small
-        letter is a part of the sentence before it
+    :param remedy: the operator's action. With a small first letter it
+        continues the sentence before it
     """
     if outcome and remedy[:1].islower():
         return '%s %s; %s' % (problem, outcome.value[:-1], remedy)
@@ -48,11 +48,11 @@ def in_words(problem: str, outcome: Outcome, remedy: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class UserMessage:
-    """What the owner of a volume reads: :mod:`.service.messages` shows it.
+    """The message to the owner of a volume, sent by :mod:`.service.messages`.
 
-    :param key: names it in metrics and log lines
-    :param id: as Cinder stores it: never give one another meaning. The column
-        holds ten characters
+    :param key: its name in metrics and log lines
+    :param id: Cinder's key of the message: never give an id another meaning.
+        The column holds ten characters
     :param text: names no host and no device
     """
 
@@ -62,16 +62,16 @@ class UserMessage:
 
     @property
     def detail(self) -> tuple[str, str]:
-        """The message as Cinder's table has it."""
+        """The message in the form of Cinder's table."""
         return self.id, self.text
 
 
-#: All of them, by their keys.
+#: All messages, by their keys.
 USER_MESSAGES: dict[str, UserMessage] = {}
 
 
 def owner_reads(key: str, id: str, text: str) -> UserMessage:
-    """Register what the owner of a volume reads.
+    """Register a message to the owner of a volume.
 
     :raises ValueError: if the key or the id is taken
     """
@@ -82,13 +82,13 @@ def owner_reads(key: str, id: str, text: str) -> UserMessage:
     return USER_MESSAGES[key]
 
 
-# What the owner reads of a request that has failed for a reason of which its
-# error says nothing more precise. Others are with their errors.
+# Messages for a failed request whose error has no message of its own. All
+# others are with their errors.
 CREATE_FAILED = owner_reads('CREATE_FAILED', 'LC20', _(
     'Nothing was created. The source is unchanged.'))
 NOT_EXTENDED = owner_reads('NOT_EXTENDED', 'LC19', _(
     'The volume could not be extended; its data is unchanged.'))
 NOT_MOVED = owner_reads('NOT_MOVED', 'LC26', _(
-    'The volume could not be moved; it is unchanged where it was.'))
+    'The volume was not moved. It is unchanged on its host.'))
 DELETE_FAILED = owner_reads('DELETE_FAILED', 'LC46', _(
     'The volume could not be deleted; an administrator has to examine it.'))

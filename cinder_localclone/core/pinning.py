@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a header is the one that its volume must have. Pure.
+"""Checks of a header against the records of its volume. Pure.
 
-Two tests. Any header, also one of which no database can be asked, has to be
-one that this driver makes: no cipher that encrypts nothing, no key slot that
-any key opens. Where the row of the volume is at hand, the header has to be
-the one that the row has pinned.
+The first check applies to any header, also without a database: this driver
+must be able to have made it. Its cipher must encrypt, and its key slots must
+not open with any key. The second check needs the row of the volume: the header
+must be the pinned header.
 
-cryptsetup reads the header once more to open the volume. A disk, or a network,
-may answer otherwise then, so the third test compares the table that the kernel
-has with the header that was checked.
+cryptsetup reads the header again to open the volume. The disk, or the network,
+may return another header then. The third check compares the kernel's table
+with the checked header.
 """
 
 import dataclasses
@@ -21,8 +21,8 @@ from cinder_localclone.core import pins
 from cinder_localclone.core import state
 from cinder_localclone.core import volume_types
 
-#: How LUKS2 names what a type calls its integrity, and the bits that the key
-#: of the data is longer by.
+#: LUKS2's name of each integrity of a volume type, and the bits that it adds
+#: to the volume key.
 _INTEGRITY = {'none': ('', 0), 'hmac-sha256': ('hmac(sha256)', 256),
               'hmac-sha512': ('hmac(sha512)', 512), 'aead': ('aead', 0),
               'poly1305': ('poly1305', 0)}
@@ -30,14 +30,14 @@ _INTEGRITY = {'none': ('', 0), 'hmac-sha256': ('hmac(sha256)', 256),
 
 @dataclasses.dataclass(frozen=True)
 class Expected:
-    """What is on record of a volume that is to be opened.
+    """The records about a volume to open.
 
     :param key: reference of its secret
-    :param pin: the header that it has; None if its row has none yet
-    :param becoming: the header that a re-encryption gives it
-    :param by_row: whether its row was asked. A boot can't ask it
-    :param by_tag: whether only a tag on the same disk names the secret: then
-        its name in the key manager must not be that of another volume
+    :param pin: the pin of its header; None if its row has none yet
+    :param becoming: the pin of its header after the current re-encryption
+    :param by_row: whether these are from the row. A boot has no row
+    :param by_tag: whether only a tag on the same disk names the secret. Then
+        the secret's name in the key manager must not be another volume's
     """
 
     key: str
@@ -48,7 +48,7 @@ class Expected:
 
 
 def of_row(recorded: volume_types.Recorded | None) -> Expected:
-    """Return what the row of a volume, or of a snapshot, says of it."""
+    """Return the records in the row of a volume, or of a snapshot."""
     if recorded is None:
         return Expected('')
     return Expected(recorded.key, recorded.pin, recorded.becoming)
@@ -59,7 +59,7 @@ def pin(encryption: volume_types.Encryption, data_offset: int,
     """Return the pin of a new header.
 
     :param data_offset: bytes before the data
-    :param digest: of its key, which only the header has
+    :param digest: the digest of its key, from the header
     """
     integrity, more_bits = _INTEGRITY[encryption.integrity]
     return pins.Pin(
@@ -68,12 +68,12 @@ def pin(encryption: volume_types.Encryption, data_offset: int,
 
 
 def why_not_ours(header: luks_header.Header) -> str:
-    """Say why this driver has not made a header; '' if it may have."""
+    """Return why this driver can't have made a header; '' if it can."""
     if header.odd:
         return header.odd
     if header.foreign_requirements:
-        return ('it needs features that this version of the driver does not '
-                'know: ' + ', '.join(header.foreign_requirements))
+        return ('it needs features unknown to this version of the driver: '
+                + ', '.join(header.foreign_requirements))
     for each in filter(None, (header.pin, header.becoming)):
         problem = _why_not_allowed(each)
         if problem:
@@ -105,7 +105,7 @@ def _why_not_allowed(found: pins.Pin) -> str:
 
 
 def why_not(header: luks_header.Header, expected: Expected) -> str:
-    """Say why a header is not the expected one; '' if it is."""
+    """Return why a header is not the expected header; '' if it is."""
     problem = why_not_ours(header)
     if problem or not expected.by_row:
         return problem
@@ -124,9 +124,9 @@ def why_not(header: luks_header.Header, expected: Expected) -> str:
 
 
 def is_begun(header: luks_header.Header, expected: Expected) -> bool:
-    """Whether a re-encryption has begun whose key is not pinned yet.
+    """Return whether a re-encryption has begun, but its key is not pinned yet.
 
-    Its row announces it, and nothing is encrypted with that key.
+    The row announces the re-encryption, and no data is encrypted with its key.
     """
     found, becoming = header.reencryption, header.becoming
     return bool(
@@ -140,7 +140,7 @@ def check(volume_id: str, header: luks_header.Header, expected: Expected
           ) -> None:
     """Check a header before any secret is used on it.
 
-    :raises ForeignHeader: if it is not the expected one
+    :raises ForeignHeader: if it is not the expected header
     """
     problem = why_not(header, expected)
     if problem:
@@ -151,12 +151,12 @@ def check(volume_id: str, header: luks_header.Header, expected: Expected
 def check_opened(volume_id: str, pin: pins.Pin | None,
                  becoming: pins.Pin | None, opened: dm_tables.Device | None
                  ) -> None:
-    """Check that the kernel decrypts a volume as its header must say.
+    """Check that the kernel decrypts a volume as its header requires.
 
     :param pin: the pin of the header
     :param becoming: the pin of its re-encryption, if there is one
-    :param opened: the device that decrypts the volume
-    :raises OpenedOtherwise: if it was opened by another header
+    :param opened: the crypt device of the volume
+    :raises OpenedOtherwise: if the device was opened by another header
     """
     problem = why_not_opened(pin, becoming, opened)
     if problem:
@@ -166,15 +166,15 @@ def check_opened(volume_id: str, pin: pins.Pin | None,
 
 def why_not_opened(pin: pins.Pin | None, becoming: pins.Pin | None,
                    opened: dm_tables.Device | None) -> str:
-    """Say why a volume is not decrypted as it must be; '' if it is.
+    """Return why a crypt device does not match its header; '' if it does.
 
-    The parameters are those of :func:`check_opened`.
+    The parameters are the same as of :func:`check_opened`.
     """
     if pin is None or opened is None or not opened.segments:
         return 'no device decrypts it'
     for segment in opened.segments:
-        # Only a running re-encryption has other devices in between. Its
-        # header is authenticated by both keys.
+        # Only a running re-encryption has devices in between. Both keys
+        # authenticate its header.
         if segment.target == 'linear' and becoming:
             continue
         if segment.target != 'crypt' or len(segment.arguments) < 5:
@@ -203,7 +203,7 @@ def _why_otherwise(pin: pins.Pin, becoming: pins.Pin | None,
                      for each in (pin, becoming) if each]:
         return 'the kernel decrypts it by %s with %d bits and sectors of %d ' \
             'bytes' % found
-    # Below an authenticated volume is a device that begins with its data.
+    # The device below an authenticated volume begins with its data.
     begin = 0 if pin.integrity else pin.data_offset // state.SECTOR
     if (int(iv_offset) != segment.start
             or int(offset) != segment.start + begin):
@@ -214,7 +214,7 @@ def _why_otherwise(pin: pins.Pin, becoming: pins.Pin | None,
 
 
 def _kernel_cipher(pin: pins.Pin) -> str:
-    """Return how the kernel's table names a cipher, integrity included.
+    """Return a cipher's name in the kernel's table, integrity included.
 
     See dm-crypt.rst, "capi", and cipher_c2dm in cryptsetup's
     lib/libdevmapper.c.
@@ -235,8 +235,8 @@ def _kernel_cipher(pin: pins.Pin) -> str:
 
 def settled(recorded: volume_types.Recorded, header: luks_header.Header
             ) -> volume_types.Recorded:
-    """Return a row's record once no re-encryption is under way.
+    """Return a row's record after the end of any re-encryption.
 
-    :param header: which was checked
+    :param header: the checked header
     """
     return dataclasses.replace(recorded, pin=header.pin, becoming=None)

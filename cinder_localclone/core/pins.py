@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pin of an encrypted volume: the header that its row allows. Pure.
+"""The pin of an encrypted volume: the header allowed by its row. Pure.
 
-A LUKS2 header is not authenticated: its checksum is of no secret, so anybody
-who can write to the disk can write a header. Cinder's row is out of reach of
-the disk. The row has a pin of the header, written when the volume is
-formatted and when its re-encryption ends; each use of a key compares both.
+A LUKS2 header is not authenticated: its checksum needs no secret, so a program
+with write access to the disk can write a header. Cinder's row is out of reach
+of the disk. The row gets a pin of the header when the volume is formatted, and
+when its re-encryption ends. Each use of a key compares both.
 """
 
 import dataclasses
@@ -14,15 +14,15 @@ from cinder_localclone.core import state
 
 @dataclasses.dataclass(frozen=True)
 class Pin:
-    """Everything of a header that decides how the data is encrypted.
+    """Every field of a header that determines how the data is encrypted.
 
-    :param cipher: as dm-crypt names it, such as aes-xts-plain64
-    :param key_bits: of the key of the data, that of its integrity included
+    :param cipher: in the notation of dm-crypt, for example aes-xts-plain64
+    :param key_bits: size of the volume key, with the key of its integrity
     :param sector_size: bytes
-    :param integrity: as the kernel names it; '' if there is none
+    :param integrity: in the notation of the kernel; '' without
     :param data_offset: bytes before the data
-    :param digest: :func:`.luks_header.fingerprint` of the digest of the key
-        of the data; '' of a re-encryption that has not begun
+    :param digest: :func:`.luks_header.fingerprint` of the digest of the volume
+        key; '' before a re-encryption has begun
     """
 
     cipher: str
@@ -50,7 +50,7 @@ class Pin:
 
 
 def parse(text: str) -> Pin | None:
-    """Read a pin back; None of an empty text.
+    """Return the pin in a text; None for an empty text.
 
     :raises ValueError: if the text is no pin
     """

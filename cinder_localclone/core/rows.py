@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes and snapshots, as Cinder's rows describe them. Pure."""
+"""Volumes and snapshots, by their rows in Cinder's database. Pure."""
 
 import dataclasses
 import typing
@@ -19,7 +19,7 @@ _VERSION = 'lc1'
 
 
 def is_home(row: Row, host: str) -> bool:
-    """Whether a node is the home of a volume.
+    """Return whether a node is the home of a volume.
 
     :param host: service host of the node
     """
@@ -27,10 +27,10 @@ def is_home(row: Row, host: str) -> bool:
 
 
 def recorded(row: Row) -> volume_types.Recorded | None:
-    """How a volume is encrypted by this driver; None if it is not.
+    """Return the recorded encryption of a volume; None without encryption.
 
-    :raises NotPossible: if the row can't be understood: nothing may be done
-        with the volume
+    :raises NotPossible: if the row can't be understood. Then no operation on
+        the volume is allowed
     """
     try:
         return volume_types.Recorded.parse(row.provider_id)
@@ -39,7 +39,7 @@ def recorded(row: Row) -> volume_types.Recorded | None:
 
 
 def is_authenticated(row: Row) -> bool:
-    """Whether only one node may have a volume open at one time.
+    """Return whether only one node may have a volume open at a time.
 
     :raises NotPossible: as :func:`recorded`
     """
@@ -48,7 +48,7 @@ def is_authenticated(row: Row) -> bool:
 
 
 def extra_bytes(row: Row) -> int:
-    """By how much the body of a volume is longer than the volume.
+    """Return the bytes of a backing device beyond the volume's size.
 
     :raises NotPossible: as :func:`recorded`
     """
@@ -57,9 +57,9 @@ def extra_bytes(row: Row) -> int:
 
 
 def backing_bytes(row: Row, size_gib: int | None = None) -> int:
-    """How long the body of a volume is.
+    """Return the length of a volume's backing device in bytes.
 
-    :param size_gib: of the volume, if not as the row says
+    :param size_gib: size of the volume; by default the size in its row
     :raises NotPossible: as :func:`recorded`
     """
     return state.backing_bytes(row.size if size_gib is None else size_gib,
@@ -67,9 +67,9 @@ def backing_bytes(row: Row, size_gib: int | None = None) -> int:
 
 
 def may_move(row: Row, asked_by: state.Asked, by_cinder: bool) -> bool:
-    """Whether a move may begin, as far as other work on the volume goes.
+    """Return whether other work on the volume allows a move to begin.
 
-    :param by_cinder: whether Cinder's own migration or retype has it
+    :param by_cinder: whether Cinder's own migration or retype uses the volume
     """
     if asked_by is state.Asked.ATTACH:
         return not by_cinder
@@ -84,7 +84,7 @@ def may_move(row: Row, asked_by: state.Asked, by_cinder: bool) -> bool:
 
 
 def why_it_stays(row: Row, asked_by: state.Asked, by_cinder: bool) -> str:
-    """Why a volume that nobody has attached can't be moved; '' if it can."""
+    """Return why a volume not attached can't be moved; '' if it can."""
     if row.group_id:
         return 'it belongs to a group, whose volumes stay together.'
     if may_move(row, asked_by, by_cinder):
@@ -104,65 +104,65 @@ def _why_unknown(row: Row) -> str:
 
 def after_death(row: Row, lv_bytes: int | None, by_cinder: bool
                 ) -> str | None:
-    """How the work on a volume has ended whose service died.
+    """Return the status of a volume whose service died at work on it.
 
-    :param lv_bytes: how much may be seen of its LV at its home; None if that
-        has none
-    :param by_cinder: whether Cinder's own migration or retype copies it
-    :returns: its status; None if it can't be known
+    :param lv_bytes: readable bytes of its LV at its home; None without an LV
+    :param by_cinder: whether Cinder's own migration or retype copies the
+        volume
+    :returns: the status; None if it can't be known
     :raises NotPossible: as :func:`recorded`
     """
     usable = 'in-use' if row.attach_status == 'attached' else statuses.FREE
     if row.status == 'retyping' and not by_cinder:
         return usable
     if row.status == 'reverting' and lv_bytes:
-        # By the change of its row or not: it names one body.
+        # Before or after the change of its row: the row names one LV.
         return statuses.FREE
     if row.status == 'extending' and lv_bytes:
         size_gib = lv_bytes - extra_bytes(row) >> 30
         if size_gib > row.size:
-            return 'error_extending'  # what Cinder's manager would have said
+            return 'error_extending'  # the status of Cinder's manager
         return usable if size_gib == row.size else None
     return None
 
 
 def is_encrypted_by_nova(row: Row) -> bool:
-    """Whether Nova takes a volume for one that it has to encrypt.
+    """Return whether Nova encrypts a volume.
 
-    It does if the volume has a key, whatever its type says by now.
+    Nova does so if the volume has a key, whatever its type is by now.
     """
     return bool(row.encryption_key_id)
 
 
 def visible_id(row: Row) -> str | None:
-    """The volume that Cinder's own migration copies into another row.
+    """Return the volume that Cinder's own migration copies to a row.
 
-    None if the row is not that of such a copy.
+    :returns: None if the row is not the destination of such a copy
     """
     return move_record.target_of(row)
 
 
 def handle_id(row: Row) -> str:
-    """Whose handle is above a volume's LV.
+    """Return the id in the name of the handle above a volume's LV.
 
-    That of the volume that it is to be, if Cinder copies another one into
-    it: who opens it during the copy, as Nova does with what is attached, has
-    the right path afterwards.
+    During Cinder's own migration it is the id of the migrated volume. A
+    process with the destination open, such as Nova's for an attached volume,
+    then keeps the right path afterwards.
     """
     return visible_id(row) or str(row.id)
 
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """A snapshot as the database tells it.
+    """A snapshot, by its row.
 
-    It stays on the node where it was taken, wherever its volume goes.
+    It stays on the node where it was taken, wherever its volume moves.
 
     :param size_gib: the volume's size when it was taken
-    :param node: service host of the node that has it; '' before anything of
-        it was made, or if it is none of this driver's
-    :param deleted: whether its row is only kept for the books
-    :param provider_id: what its row says of the volume's encryption then
+    :param node: service host of its node; '' before its creation has begun,
+        and for a snapshot of another driver
+    :param deleted: whether its row is soft-deleted
+    :param provider_id: the encryption of the volume when it was taken
     """
 
     id: str
@@ -180,7 +180,7 @@ class Snapshot:
 
     @property
     def size_bytes(self) -> int:
-        """How long the volume's body was then, in bytes.
+        """The length of the volume's backing device at that time, in bytes.
 
         :raises NotPossible: as :func:`.rows.recorded`
         """
@@ -188,17 +188,17 @@ class Snapshot:
 
     @property
     def is_to_wipe(self) -> bool:
-        """Whether nobody wants it any more, beyond doubt."""
+        """Whether its LV is certainly no longer needed."""
         return self.deleted or self.status == 'deleting'
 
 
 @dataclasses.dataclass(frozen=True)
 class Uncommitted:
-    """What the database says of a volume whose LV nobody was given yet.
+    """The row of a volume with an uncommitted LV.
 
     :param home: its service host
     :param lv: the name of its LV there
-    :param deleted: whether its row is only kept for the books
+    :param deleted: whether its row is soft-deleted
     """
 
     status: str
@@ -208,24 +208,24 @@ class Uncommitted:
 
 
 def location(host: str) -> str:
-    """How a snapshot's row says which node has it (provider_location)."""
+    """Return the provider_location of a snapshot on a node."""
     return '%s:%s' % (_VERSION, host)
 
 
 def node_of(location: str | None) -> str:
-    """The node in a provider_location; '' if there is none."""
+    """Return the node in a provider_location; '' if there is none."""
     version, _colon, host = (location or '').partition(':')
     return host if version == _VERSION else ''
 
 
 def is_migrated_by_cinder(volume: core_objects.Volume) -> bool:
-    """Whether Cinder's own migration has a volume, as either end."""
+    """Return whether a volume is either end of Cinder's own migration."""
     return (volume.migration_status not in statuses.NO_MIGRATION
             and not move_record.is_move_record(volume))
 
 
 def why_pinned(volume: core_objects.Volume) -> str | None:
-    """Why a volume must stay where it is, if it must."""
+    """Return why a volume must stay on its node; None if it may leave."""
     if volume.group_id:
         return 'it belongs to a group'
     if is_migrated_by_cinder(volume):

@@ -1,40 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 """Methods that nodes call on each other, each declared once.
 
-A function that one node may have another node run bears :func:`method`::
+A function for other nodes to call has the decorator :func:`method`::
 
     @rpc.method('revert', rpc.HOME, times=2)
     def revert(reconciler, volume_id, snapshot_id): ...
 
-The decorator registers the function and returns it unchanged: called by its
-name, it acts on this node. A caller that wants it to act elsewhere names the
-same function, so "go to definition" leads to the code that acts:
+The decorator registers the function and returns it unchanged: a plain call
+acts on this node. A call on another node names the same function, so "go to
+definition" leads to the code that acts:
 
-- ``rpc.at(host, revert, reconciler, ...)`` calls it on a node: directly if
-  that is this one, else over the message bus.
+- ``rpc.at(host, revert, reconciler, ...)`` calls it on a node: directly on
+  this node, else over the message bus.
 - ``rpc.at_home(revert, reconciler, volume, ...)``: on the home of a volume.
-- ``rpc.cast(host, converge, node, ...)`` sends it and does not wait.
+- ``rpc.cast(host, reconcile, node, ...)`` sends the call and does not wait.
 
-The first argument is what the function acts on: the node, or an object that
-has it. It does not cross the bus. The peer puts its own in that place, by the
+The first argument is the subject: the node, or an object with the node. It
+does not cross the bus. The peer puts its own subject in that place, by the
 name of the parameter (``node``, ``reconciler``) or of the class of a method
-(``Connections.serve``: ``connections``). The other arguments, and the result,
-are plain JSON values; others raise TypeError before anything is sent.
+(``Connections.connect``: ``connections``). The other arguments, and the
+result, are plain JSON values; others raise TypeError before anything is sent.
 
-Packages call downwards only. Two things are asked for below the package that
-does them, so they are declared in :mod:`.interfaces.peers` by
-:func:`declared`, and the functions that do them bear :func:`answers`.
+Packages call downwards only. Two functions are called from a package below
+their own. These are declared in :mod:`.interfaces.peers` by :func:`declared`,
+and their implementations have the decorator :func:`answers`.
 
-:data:`METHODS` has all of them: ``service.rpc`` sends and ``service.endpoint``
+:data:`METHODS` has all methods: ``service.rpc`` sends and ``service.endpoint``
 answers by it, the operator's command calls by name, and the contributor's page
-has a table of it. Nodes call each other in one version only: who adds or
-renames an argument counts ``service.rpc.VERSION`` up, and needs no care of
-older nodes.
+has a table of it. Nodes call each other in the same version only: a change of
+a method or its arguments increments ``service.rpc.VERSION`` and needs no care
+of older nodes.
 
-Errors cross the bus as their class and their text. One of :mod:`.exceptions`
-or :mod:`.encryption_exceptions` arrives as itself, with its text and its
-``user_message``; any other one, also of Python or Cinder, as LocalCloneError
-with that text. A text that does not name the peer begins with its host.
+Errors cross the bus as their class and their text. An error of
+:mod:`.exceptions` or :mod:`.encryption_exceptions` arrives as itself, with its
+text and its ``user_message``. Any other error, also of Python or Cinder,
+arrives as LocalCloneError with its text. A text without the name of the peer
+begins with its host.
 """
 
 from collections.abc import Callable
@@ -48,15 +49,15 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core import objects
 
-#: Seconds within which a living service answers a question.
+#: Seconds within which a running service answers a prompt method.
 PROMPT = 8
 
-#: Where a method acts.
+#: The node where a method acts.
 HOME = 'the home of the volume'
-SNAPSHOT = 'the node that has the snapshot'
+SNAPSHOT = 'the node with the snapshot'
 SOURCE = 'the source of the move'
 DESTINATION = 'the destination of the move'
-REMOTE = 'the node that uses the volume over iSCSI'
+REMOTE = 'the node with the remote attachment'
 ANY = 'any node'
 
 _Subject = typing.TypeVar('_Subject')
@@ -67,23 +68,23 @@ _Function = typing.TypeVar('_Function', bound=Callable[..., typing.Any])
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """How a function is called on another node.
+    """A function that other nodes can call.
 
     :param name: its name on the message bus
-    :param where: on which node it acts, for the page
-    :param function: what acts; None until it is imported
-    :param origin: where that is, as a dotted name
+    :param where: the node where it acts, for the contributor's page
+    :param function: the implementation; None until it is imported
+    :param origin: the dotted name of the implementation
     :param signature: of the arguments that cross the bus
-    :param subject: the name of what it acts on
+    :param subject: the name of its first argument on the peer
     :param prompt: whether it answers within :data:`PROMPT` seconds
-    :param times: how often as long as ``localclone_peer_timeout`` it may
-        take, if it does not
+    :param times: its time limit as a multiple of ``localclone_peer_timeout``,
+        if it is not prompt
     :param casts: whether it can also be sent without waiting for its end
     :param expected: errors that the peer does not log as its own failure
     :param gives_way: whether copies on the peer slow down meanwhile, because
         the owner of the volume waits
-    :param local: arguments that do not cross the bus, with what they are on
-        the peer
+    :param local: arguments that do not cross the bus, with their values on the
+        peer
     """
 
     name: str
@@ -100,7 +101,7 @@ class Method:
     local: Mapping[str, typing.Any] = dataclasses.field(default_factory=dict)
 
     def seconds(self, work: float) -> float:
-        """Return how long its answer is waited for, in seconds.
+        """Return how many seconds to wait for its answer.
 
         :param work: seconds for work that a peer does
         """
@@ -110,7 +111,8 @@ class Method:
              ) -> dict[str, typing.Any]:
         """Return the arguments that cross the bus, by name.
 
-        :raises TypeError: if they are not its arguments, or not plain JSON
+        :raises TypeError: if they do not fit its signature, or are not plain
+            JSON
         """
         arguments = self.signature.bind(*args, **kwargs).arguments
         for name, value in arguments.items():
@@ -121,9 +123,10 @@ class Method:
             str, typing.Any]) -> typing.Any:
         """Run it for a peer.
 
-        :param service: of this node, with what functions act on, by name
-        :param arguments: those that have crossed the bus
+        :param service: of this node, with the subjects as attributes
+        :param arguments: the arguments from the bus
         :raises TypeError: if the result is not plain JSON
+        :raises NotImplementedError: if the implementation is not imported
         """
         if self.function is None:
             raise NotImplementedError(self.name)
@@ -136,13 +139,13 @@ class Method:
         return result
 
 
-#: By the name on the bus; and by the function that a caller names.
+#: Methods by their name on the bus, and names by function.
 METHODS: dict[str, Method] = {}
 _OF: dict[Callable[..., typing.Any], str] = {}
 
 
 class Calls(typing.Protocol):
-    """How methods of this module reach another node."""
+    """Calls of methods on other nodes."""
 
     def call(self, host: str, method: Method,
              arguments: Mapping[str, typing.Any]) -> typing.Any:
@@ -150,22 +153,23 @@ class Calls(typing.Protocol):
 
         :param host: service host, without pool
         :raises PeerUnreachable: if the node does not answer in time
-        :raises OtherVersion: if it runs another version of the driver
+        :raises OtherVersion: if the node runs another version of the driver
         :raises LocalCloneError: as the method
         """
 
     def cast(self, host: str, method: Method,
              arguments: Mapping[str, typing.Any]) -> None:
-        """Send a method; it may be lost. Raises nothing."""
+        """Send a method; the call may be lost. Raises nothing."""
 
 
 def method(name: str, where: str = ANY, **how: typing.Any
            ) -> Callable[[_Function], _Function]:
-    """Declare a function that one node may have another node run.
+    """Declare a function for other nodes to call.
 
     :param name: its name on the message bus
-    :param where: on which node it acts
+    :param where: the node where it acts
     :param how: see :class:`Method`
+    :raises ValueError: if another function has the name
     """
     def declare(function: _Function) -> _Function:
         _register(name, where, function, how)
@@ -176,7 +180,10 @@ def method(name: str, where: str = ANY, **how: typing.Any
 
 def declared(name: str, where: str = ANY, **how: typing.Any
              ) -> Callable[[_Function], _Function]:
-    """Declare what a package above the caller does; see :func:`answers`."""
+    """Declare a function of a higher package; see :func:`answers`.
+
+    The parameters are the same as of :func:`method`.
+    """
     def declare(function: _Function) -> _Function:
         _register(name, where, function, how)
         return function
@@ -185,7 +192,7 @@ def declared(name: str, where: str = ANY, **how: typing.Any
 
 def answers(declaration: Callable[..., typing.Any]
             ) -> Callable[[_Function], _Function]:
-    """Mark the function that does what :func:`declared` has declared.
+    """Mark the implementation of a function declared by :func:`declared`.
 
     :raises TypeError: if it has other parameters
     """
@@ -223,14 +230,14 @@ def _origin(function: Callable[..., typing.Any]) -> str:
 
 def _crossing(function: Callable[..., typing.Any]
               ) -> dict[str, inspect.Parameter]:
-    """Return all parameters of a function but the first."""
+    """Return all parameters of a function except the first."""
     found = dict(inspect.signature(function).parameters)
     del found[next(iter(found))]
     return found
 
 
 def _subject(function: Callable[..., typing.Any]) -> str:
-    """Return the name of what a function acts on."""
+    """Return the name of a function's subject."""
     first = next(iter(inspect.signature(function).parameters))
     if first != 'self':
         return first
@@ -238,7 +245,7 @@ def _subject(function: Callable[..., typing.Any]) -> str:
 
 
 def of(function: Callable[..., typing.Any]) -> Method:
-    """Return how a function is called on another node."""
+    """Return the method of a declared function."""
     return METHODS[_OF[function]]
 
 
@@ -250,7 +257,7 @@ def at(host: str, function: Callable[
 
     :param host: service host of the node, without pool
     :param function: declared by :func:`method`
-    :param subject: what it acts on if that is this node
+    :param subject: its first argument on this node
     :raises PeerUnreachable: if the node does not answer in time
     :raises LocalCloneError: as the function
     """
@@ -269,9 +276,9 @@ def at_home(function: Callable[
         **kwargs: _Arguments.kwargs) -> _Result:
     """Run a function on the home of a volume, and return its result.
 
-    If the volume moves meanwhile, its new home is asked, once.
+    If the volume moves meanwhile, its new home is called, once.
 
-    :param function: whose second argument is the volume's id
+    :param function: its second argument is the volume's id
     :param volume: its row, as it was read last
     :raises StaleMove: if its home is not known any more
     :raises LocalCloneError: as :func:`at`
@@ -291,9 +298,9 @@ def cast(host: str, function: Callable[
         typing.Concatenate[_Subject, _Arguments], object],
         subject: _Subject, *args: _Arguments.args,
         **kwargs: _Arguments.kwargs) -> None:
-    """Have a node run a function, without waiting; the call may be lost.
+    """Call a function on a node without waiting; the call may be lost.
 
-    :raises TypeError: if the function is not declared so
+    :raises TypeError: if the function is declared without ``casts``
     """
     found = of(function)
     if not found.casts:
@@ -302,15 +309,16 @@ def cast(host: str, function: Callable[
 
 
 def _node(subject: typing.Any) -> typing.Any:
-    """Return the node that a function's first argument is, or has."""
+    """Return the node of a subject."""
     return getattr(subject, 'node', subject)
 
 
 def check_plain(value: object, what: str) -> None:
-    """See that a value crosses the bus as it is.
+    """Check that a value crosses the bus unchanged.
 
     Tuples arrive as lists.
 
+    :param what: the value's name in the error
     :raises TypeError: if it is not made of JSON's own types
     """
     if isinstance(value, dict):
@@ -322,6 +330,6 @@ def check_plain(value: object, what: str) -> None:
         for each in value:
             check_plain(each, what)
     elif not (value is None or isinstance(value, str | int | float)):
-        # Not the value: it may be a secret.
+        # Without the value: it may be a secret.
         raise TypeError('%s is not plain JSON: %s' % (
             what, type(value).__name__))

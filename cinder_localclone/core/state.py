@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The move state machine: phases, events and one frozen table. Pure.
 
-A *move* is the move of one volume from one node to another. Its phase
-lives in the row of its *shadow* (see :mod:`cinder_localclone.db.moves`), in a
-column that is entered by compare-and-swap and that the identity swap leaves
-alone. Whether the swap has happened (*committed*) is not a phase: it is read
-from the identities themselves, so that the two can never disagree.
+A *move* brings a volume from its home to another node. Its phase is in the
+move record (see :mod:`cinder_localclone.db.moves`), in a column changed by
+compare-and-swap only. The identity swap leaves this column alone. Whether the
+swap has happened (*committed*) is not a phase: it is read from the identities
+themselves, so the two can never disagree.
 """
 
 import dataclasses
@@ -22,16 +22,16 @@ GIB: int = units.Gi
 
 
 def backing_bytes(size_gib: int, extra_bytes: int = 0) -> int:
-    """How long the body of a volume is: its LV, handle, clone and exports.
+    """Return the length of a volume's LV, handle, clone and exports in bytes.
 
-    :param size_gib: what its user has of it
-    :param extra_bytes: what its encryption takes besides
+    :param size_gib: size of the volume for its user
+    :param extra_bytes: bytes of the header of its encryption
     """
     return size_gib * GIB + extra_bytes
 
 
 class Phase(str, enum.Enum):
-    """How far a move is."""
+    """The phase of a move."""
 
     #: There is no move.
     ABSENT = 'absent'
@@ -43,12 +43,12 @@ class Phase(str, enum.Enum):
     COMPLETING = 'completing'
     #: The destination uses nothing of the source; the source may be removed.
     RELEASING = 'releasing'
-    #: Identities are as before; the destination removes its stack.
+    #: Identities are as before; the destination removes its devices.
     ROLLING_BACK = 'rolling-back'
 
 
 class Event(str, enum.Enum):
-    """What moves a move from one phase to another."""
+    """An event that changes the phase of a move."""
 
     MOVE_BEGUN = 'move begun'
     LIVE_MOVE_BEGUN = 'live move begun'
@@ -63,20 +63,20 @@ class Event(str, enum.Enum):
 
 
 class Asked(str, enum.Enum):
-    """Who asked for a move."""
+    """The requester of a move."""
 
-    #: An instance that attaches the volume elsewhere.
+    #: An instance that attaches the volume on another node.
     ATTACH = 'attach'
-    #: Cinder's own migration or retype, of a volume that nobody attaches.
+    #: Cinder's own migration or retype of a detached volume.
     MIGRATION = 'migration'
-    #: The operator, of such a volume: its node is drained.
+    #: The operator, who drains the node of a detached volume.
     DRAIN = 'drain'
-    #: Its home, of a volume that it serves to the node of its instance.
+    #: The home of a volume with a remote attachment: a deferred move.
     DEFERRED = 'deferred'
 
 
 class Milestone(str, enum.Enum):
-    """What others are told of a move, as Cinder's notifications call it."""
+    """A step of a move, by its name in Cinder's notifications."""
 
     BEGUN = 'begin'
     COMMITTED = 'commit'
@@ -84,10 +84,9 @@ class Milestone(str, enum.Enum):
     ROLLED_BACK = 'roll_back'
 
 
-#: For each (phase, event, committed): the next phase. What is not here is
-#: refused. ``committed`` is whether the identities are swapped when the
-#: event arrives; DESTINATION_DETACHED swaps them back in the same
-#: transaction.
+#: The next phase for each (phase, event, committed). Any other combination is
+#: refused. ``committed`` is whether the identities are swapped when the event
+#: arrives; DESTINATION_DETACHED swaps them back in the same transaction.
 TRANSITIONS = types.MappingProxyType({
     (Phase.ABSENT, Event.MOVE_BEGUN, False): Phase.MIGRATING,
     (Phase.ABSENT, Event.LIVE_MOVE_BEGUN, False): Phase.STARTING,
@@ -107,12 +106,12 @@ TRANSITIONS = types.MappingProxyType({
 #: Phases in which the destination may read from the source.
 READS_SOURCE = frozenset(
     (Phase.STARTING, Phase.MIGRATING, Phase.COMPLETING))
-#: Phases in which one node has to remove its part, and nothing else is left.
+#: Phases with nothing left but the cleanup of one node.
 OVER = frozenset((Phase.RELEASING, Phase.ROLLING_BACK))
 
 
 def next_phase(phase: Phase, event: Event, committed: bool) -> Phase:
-    """The phase after an event.
+    """Return the phase after an event.
 
     :raises InvalidTransition: if the table has no such transition
     """
@@ -126,7 +125,7 @@ def next_phase(phase: Phase, event: Event, committed: bool) -> Phase:
 
 @dataclasses.dataclass(frozen=True)
 class Geometry:
-    """What a clone was created with; the same at every re-creation.
+    """The geometry of a clone, the same at every re-creation.
 
     :param region_sectors: region size in 512-byte sectors
     :param threshold: maximum number of regions in flight
@@ -143,20 +142,23 @@ class Geometry:
 
     @classmethod
     def parse(cls, text: str) -> 'Geometry':
-        """:raises ValueError: if it is none"""
+        """:raises ValueError: if the text is no geometry"""
         region, threshold, batch = text.split(':')
         return cls(int(region), int(threshold), int(batch))
 
     def regions(self, size_bytes: int) -> int:
-        """How many regions a device of this size (bytes) has."""
+        """Return the number of regions of a device of this size in bytes."""
         return -(-size_bytes // (self.region_sectors * SECTOR))
 
     def metadata_bytes(self, size_bytes: int) -> int:
-        """Room that the metadata of such a device may ever need (bytes).
+        """Return the bytes needed for the metadata of a device of this size.
 
-        One 4 KiB block holds the bits of 32576 regions and shadow paging may
-        double the blocks in use. A metadata device that runs full panics the
-        kernel, so this is generous: measured, then doubled, then rounded.
+        One 4 KiB block holds the bits of 32576 regions, and the kernel's
+        copy-on-write of metadata may double the blocks in use. A full metadata
+        device panics the kernel, so this is generous: measured, then doubled,
+        then rounded.
+
+        :param size_bytes: bytes of the device
         """
         blocks = 2 * -(-self.regions(size_bytes) // 32576) + 64
         return max(blocks * 4096, 4 * 1024 * 1024)
@@ -164,7 +166,7 @@ class Geometry:
 
 @dataclasses.dataclass(frozen=True)
 class Token:
-    """What the shadow's compare-and-swap column says."""
+    """The content of the move record's compare-and-swap column."""
 
     phase: Phase
     nonce: str
@@ -177,9 +179,9 @@ class Token:
 
     @classmethod
     def parse(cls, text: str | None) -> 'Token':
-        """Read a token back.
+        """Return the token in a text.
 
-        :raises InvalidToken: if it is not one, or of a version unknown here
+        :raises InvalidToken: if it is no token, or of an unknown version
         """
         try:
             version, phase, nonce, geometry = (text or '').split(':', 3)
@@ -190,7 +192,7 @@ class Token:
             raise exceptions.InvalidToken(token=text, reason=str(exc))
 
     def after(self, event: Event, committed: bool) -> 'Token':
-        """The token after an event.
+        """Return the token after an event.
 
         :raises InvalidTransition: if the phase allows none
         """
@@ -200,20 +202,20 @@ class Token:
 
 @dataclasses.dataclass(frozen=True)
 class Move:
-    """One move as the database tells it.
+    """A move, by its record in the database.
 
-    One that is over but for a clean-up is named *remains*. It pins nothing:
-    the volume may have moved on, so its other end may not be that of the
-    move any more.
+    A move with nothing left but a cleanup is a *pending cleanup*. It does not
+    keep the volume from moving again, so its other end may be the volume's
+    home no longer.
 
-    Hosts are volume service hosts without the pool (``node1@localclone``);
-    LV names are those of the volume's data on either side. Of a volume that
-    was deleted only the shadow's end is known; the other host is ''.
-    ``size_gib`` is what is copied; ``volume_gib`` is more if the volume was
-    extended meanwhile. Both bodies are ``extra_bytes`` longer than that.
-    ``location`` and ``auth`` are where and how the source is served, to
-    ``initiator`` alone, in the form of Cinder's provider_location and
-    provider_auth.
+    Hosts are volume service hosts without the pool (``node1@localclone``). LV
+    names are the names of the volume's LV on either node. After the delete of
+    its volume only the node in the record is known; the other host is ''.
+    ``size_gib`` is the size copied; ``volume_gib`` is larger if the volume was
+    extended meanwhile. Both backing devices are longer by ``extra_bytes``.
+    ``location`` and ``auth`` are the location and credentials of the source's
+    export, for ``initiator`` alone, in the form of Cinder's provider_location
+    and provider_auth.
     """
 
     volume_id: str
@@ -234,76 +236,76 @@ class Move:
 
     @property
     def is_deferred(self) -> bool:
-        """Whether its instance has the volume at the destination already.
+        """Whether this is a deferred move: the instance is at the destination.
 
-        Through the source, so nothing may be in the clone that the source
-        has not, before the handle is on the clone.
+        The instance uses the volume through the source. So before the handle
+        is on the clone, nothing may be in the clone that is not on the source.
         """
         return self.asked_by is Asked.DEFERRED
 
     @property
     def is_under_guest(self) -> bool:
-        """Whether a guest goes on to write to the source until the commit.
+        """Whether a guest writes to the source until the commit.
 
-        Or beyond it, in a live migration.
+        In a live migration it may write to it beyond the commit.
         """
         return self.is_deferred or self.phase is Phase.STARTING
 
     @property
     def phase(self) -> Phase:
-        """How far it is."""
+        """The phase."""
         return self.token.phase
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left of it but a clean-up."""
+        """Whether nothing but a cleanup is left."""
         return self.phase in OVER
 
     @property
     def keeps_handle(self) -> bool:
-        """Whether its source has the volume's handle.
+        """Whether the source has the volume's handle.
 
-        As long as a guest may use the volume there, or be given it back.
+        It has as long as a guest may use the volume there, or get it back.
         """
         return not self.committed or self.phase is Phase.STARTING
 
     @property
     def cleanup_node(self) -> str:
-        """The host that has to remove its part once the move is over.
+        """The host with a pending cleanup after the move.
 
-        That of the shadow's own row, wherever the volume is by then.
+        It is the host of the move record, wherever the volume is by then.
         """
         return self.source if self.committed else self.destination
 
     @property
     def cleanup_lv(self) -> str:
-        """The LV that is removed there."""
+        """The LV that the cleanup removes."""
         return self.source_lv if self.committed else self.destination_lv
 
     @property
     def display_phase(self) -> str:
-        """The phase as people read it: ``preparing`` before the commit."""
+        """The phase for people: ``preparing`` before the commit."""
         building = self.phase in (Phase.MIGRATING, Phase.STARTING)
         return ('preparing' if building and not self.committed
                 else self.phase.value)
 
     @property
     def geometry(self) -> Geometry:
-        """What its clone was, or will be, created with."""
+        """The geometry of its clone."""
         return self.token.geometry
 
     @property
     def source_iqn(self) -> str:
-        """The iSCSI name that the source is served under."""
+        """The iSCSI name of the source's export."""
         return self.location.split(' ')[1]
 
     @property
     def size_bytes(self) -> int:
-        """What is copied, in bytes."""
+        """The bytes copied."""
         return backing_bytes(self.size_gib, self.extra_bytes)
 
     @property
     def volume_bytes(self) -> int:
-        """How long the volume's body at its destination is, in bytes."""
+        """The length of the backing device at the destination, in bytes."""
         return backing_bytes(max(self.size_gib, self.volume_gib),
                              self.extra_bytes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the extra specs of a volume type say about encryption. Pure.
+"""The extra specs of a volume type about encryption. Pure.
 
 ========================== ======================= =====================
 spec                       values                  default
@@ -16,9 +16,9 @@ localclone:key             volume, type:REFERENCE  volume
 localclone:key_format      hex, raw, passphrase    hex
 ========================== ======================= =====================
 
-Whatever is not one of these is an error: a word that is misspelt would
-otherwise give its owner a volume that is not encrypted. The only one that has
-nothing to do with that is ``localclone:pace``; see :mod:`.pace`.
+Any other extra spec with the prefix is an error: a misspelt word would
+otherwise give its owner a volume without encryption. Only ``localclone:pace``
+has nothing to do with encryption; see :mod:`.pace`.
 """
 
 from collections.abc import Iterable
@@ -37,63 +37,64 @@ LUKS2 = 'luks2'
 #: Bytes before the data: both headers, and the area of their key slots.
 HEADER_BYTES = 16 * units.Mi
 SECTOR_SIZES = (512, 1024, 2048, 4096)
-#: What a reference may have: a row has room for 255 characters, of which the
-#: pins take up to 160; an LVM tag has the reference, too.
+#: The form of a reference. A row has 255 characters, of which the pins take up
+#: to 160. An LVM tag has the reference, too.
 _REFERENCE = re.compile(r'[A-Za-z0-9][A-Za-z0-9_+.\-/=!:#&]{0,95}')
 _BOOLEANS = {'true': True, 'yes': True, '1': True, '<is> true': True,
              'false': False, 'no': False, '0': False, '<is> false': False}
 _NONE = 'none'
 MOVES = ('live', 'cold')
-#: The extra specs that take effect with ``encryption`` only.
+#: The extra specs with an effect only beside ``encryption``.
 _OF_ENCRYPTION = frozenset((
     'cipher', 'key_size', 'sector_size', 'integrity', 'moves', 'discards',
     'zeroed', 'key', 'key_format'))
-#: All of them, without prefix.
+#: All extra specs, without prefix.
 NAMES = _OF_ENCRYPTION | {'encryption', 'pace'}
-#: What follows the word of moves if a volume shares a secret.
+#: Suffix of the word for moves if a volume shares a secret.
 _SHARES = '+s'
 _VERSION = 'lc2'
-#: Colons before the reference in a row's text; there may be more in it.
+#: Colons before the reference in a row's text. The reference may have more.
 _FIELDS = 6
 _OWN = re.compile(r'lc\d+:')
-#: The SQL pattern of the same.
+#: The SQL pattern for rows of this driver.
 LIKE = 'lc%:%'
 _HMACS = ('hmac-sha256', 'hmac-sha512')
 
 
 class InvalidType(ValueError):
-    """Extra specs of which no volume can be made; says why, in words."""
+    """Extra specs impossible for a volume; the text has the reason."""
 
 
 class InvalidPace(InvalidType):
-    """The same of their copies."""
+    """An unknown pace in the extra specs."""
 
 
 class KeyFormat(str, enum.Enum):
-    """How a secret becomes what opens a volume."""
+    """The way from a secret to a passphrase."""
 
-    #: The bytes as hexadecimal digits, as Nova and os-brick do it.
+    #: The bytes as hexadecimal digits, as in Nova and os-brick.
     HEX = 'hex'
-    #: The bytes as they are.
+    #: The bytes unchanged.
     RAW = 'raw'
-    #: A text of somebody's choice.
+    #: A text chosen by a person.
     PASSPHRASE = 'passphrase'
 
 
 @dataclasses.dataclass(frozen=True)
 class Cipher:
-    """What goes with a cipher.
+    """The choices for a cipher.
 
-    :param key_bits: sizes of its key, the default one last
-    :param integrity: what it may be authenticated by, the default one first
+    :param key_bits: sizes of its key, the default last
+    :param integrity: its authentication algorithms, the default first
     """
 
     key_bits: tuple[int, ...]
     integrity: tuple[str, ...] = (_NONE,)
 
 
-#: All that is offered. Modes that tell where equal data is (ecb), that others
-#: can change bit by bit (cbc), or that repeat beyond 2 TiB (plain) are not.
+#: All supported ciphers. Modes that reveal equal data (ecb), that allow
+#: changes of single bits (cbc), or that repeat beyond 2 TiB (plain) are left
+#: out.
 CIPHERS = {
     'aes-xts-plain64': Cipher((256, 512), (_NONE, *_HMACS)),
     'serpent-xts-plain64': Cipher((256, 512), (_NONE, *_HMACS)),
@@ -102,7 +103,7 @@ CIPHERS = {
     # For processors without instructions for AES.
     'xchacha12,aes-adiantum-plain64': Cipher((256,)),
     'xchacha20,aes-adiantum-plain64': Cipher((256,)),
-    # These are no use without.
+    # These require authentication.
     'aes-gcm-random': Cipher((128, 256), ('aead',)),
     'aegis128-random': Cipher((128,), ('aead',)),
     'chacha20-random': Cipher((256,), ('poly1305',)),
@@ -112,16 +113,15 @@ _DEFAULT_CIPHER = 'aes-xts-plain64'
 
 @dataclasses.dataclass(frozen=True)
 class Encryption:
-    """How volumes of a type are encrypted.
+    """The encryption of a type's volumes.
 
-    :param integrity: what its sectors are authenticated by; 'none' if by
-        nothing
-    :param discards: whether the disk may know what its guest has deleted
-    :param zeroed: whether what nothing was written to reads as zeros, because
-        all of a new volume is written; else it reads as noise. Cinder leaves
-        zeros out when it restores a backup to a new volume
-    :param shared_key: reference of the secret that all volumes of the type
-        share; '' if each has its own
+    :param integrity: authentication algorithm of its sectors; 'none' without
+    :param discards: whether the disk learns the ranges discarded by the guest
+    :param zeroed: whether unwritten ranges read as zeros, because a new volume
+        is written in full; otherwise they read as noise. Cinder skips zeros
+        when it restores a backup to a new volume
+    :param shared_key: reference of the secret shared by all volumes of the
+        type; '' if each volume has its own
     """
 
     cipher: str = _DEFAULT_CIPHER
@@ -135,19 +135,19 @@ class Encryption:
 
     @property
     def authenticated(self) -> bool:
-        """Whether a sector that others have changed can't be read any more.
+        """Whether a read of a manipulated sector fails.
 
         The tags of its sectors are on the disk beside them, and two nodes
-        can't have them open at one time: such a volume moves cold only, and
-        keeps its size and its key.
+        can't have them open at a time. Therefore an authenticated volume moves
+        cold only, and keeps its size and its key.
         """
         return self.integrity != _NONE
 
     @property
     def key_may_be_weak(self) -> bool:
-        """Whether somebody has chosen what opens the volume.
+        """Whether a person may have chosen the passphrase.
 
-        Guessing it has to take time then; a random key can't be guessed.
+        Then each guess has to take time. A random key can't be guessed.
         """
         return bool(self.shared_key) and (
             self.key_format is KeyFormat.PASSPHRASE)
@@ -155,20 +155,20 @@ class Encryption:
 
 @dataclasses.dataclass(frozen=True)
 class Recorded:
-    """What the row of a volume or a snapshot says of its encryption.
+    """The encryption recorded in the row of a volume or a snapshot.
 
-    It stays true when the type is changed, and can be read while the node
-    that has the header is down.
+    It stays true when the type is changed, and is readable while the node with
+    the header is down.
 
-    :param header_bytes: by which its LV is longer than the volume
-    :param key: reference of its secret: as long as a row says so, that is in
-        use
-    :param moves_live: whether two nodes may have it open at one time
-    :param pin: the header that it has; None before it is formatted
-    :param becoming: the header that it gets by a re-encryption, from before
-        that begins until its end is recorded
-    :param shares_key: whether the secret belongs to the volume that it was
-        made of, until its re-encryption has ended and it has its own
+    :param header_bytes: bytes of its LV beyond the volume's size
+    :param key: reference of its secret. The secret is in use as long as a row
+        names it
+    :param moves_live: whether two nodes may have it open at a time
+    :param pin: the pin of its header; None before it is formatted
+    :param becoming: the pin of its header after a re-encryption, from before
+        the begin until the end is recorded
+    :param shares_key: whether the secret belongs to the volume's source, until
+        a re-encryption has given the volume its own
     """
 
     header_bytes: int
@@ -180,7 +180,7 @@ class Recorded:
 
     @property
     def authenticated(self) -> bool:
-        """As :attr:`Encryption.authenticated`."""
+        """The same as :attr:`Encryption.authenticated`."""
         return not self.moves_live
 
     def __str__(self) -> str:
@@ -190,20 +190,20 @@ class Recorded:
             str(self.pin or ''), self._becoming(), self.key))
 
     def _becoming(self) -> str:
-        """The other pin without the parts that no re-encryption changes."""
+        """Return the second pin without the parts common to both."""
         found = self.becoming
         return '%s/%d/%s' % (
             found.cipher, found.key_bits, found.digest) if found else ''
 
     @classmethod
     def parse(cls, text: str | None) -> 'Recorded | None':
-        """Read it back; None of a volume that is not encrypted.
+        """Return the encryption in a row's text; None if not encrypted.
 
-        What another driver has written is none of it: Cinder's own migration
-        copies it from the row of one backend to that of another.
+        A text of another driver counts as none: Cinder's own migration copies
+        it from the row of one backend to the row of another.
 
-        :raises ValueError: if it is not understood: such a volume is not
-            to be touched
+        :raises ValueError: if the text is not understood. Then no operation on
+            the volume is allowed
         """
         if not _OWN.match(text or ''):
             return None
@@ -218,8 +218,8 @@ class Recorded:
             return cls(int(header_bytes), key, moves == 'live', pinned,
                        _announced(pinned, becoming), shares_key)
         except ValueError:
-            raise ValueError('the driver does not know the encryption that '
-                             'the volume\'s row names ("%s")' % text) from None
+            raise ValueError('the encryption in the volume\'s row is unknown '
+                             'to the driver ("%s")' % text) from None
 
 
 def _announced(pin: pins.Pin | None, text: str) -> pins.Pin | None:
@@ -238,9 +238,9 @@ def key_in(text: str) -> str:
 
 
 def in_words(encryption: Encryption | Recorded | None) -> str:
-    """What a volume has to have in common with what it is made of.
+    """Return the property that a new volume must share with its source.
 
-    Its data are taken over as they are, header and all.
+    The data is taken over unchanged, header and all.
     """
     if encryption is None:
         return 'not encrypted by this driver'
@@ -250,11 +250,11 @@ def in_words(encryption: Encryption | Recorded | None) -> str:
 
 def parse(extra_specs: Mapping[str, str], new: bool = False
           ) -> Encryption | None:
-    """How volumes of a type are encrypted by this driver, if they are.
+    """Return the encryption of a type's volumes by this driver; None without.
 
-    :param new: a volume is to be of that type: all that it says is checked.
-        Of one that is there only its encryption matters
-    :raises InvalidType: if they can't be
+    :param new: whether a new volume of this type is created. Then all extra
+        specs are checked; for an existing volume only the encryption counts
+    :raises InvalidType: if the extra specs are not valid
     """
     specs = {name.removeprefix(PREFIX): str(value).strip()
              for name, value in extra_specs.items()
@@ -308,7 +308,7 @@ def _parse(specs: Mapping[str, str]) -> Encryption:
 
 
 def _check_moves(encryption: Encryption, moves: str) -> None:
-    """:raises InvalidType: if such a volume would lose data"""
+    """:raises InvalidType: if these volumes would lose data"""
     if encryption.authenticated and moves != 'cold':
         raise InvalidType(
             'with %sintegrity=%s a live migration would lose data: set '
@@ -331,14 +331,14 @@ def _shared_key(text: str) -> str:
         raise _not_one_of('key', text, ['volume', 'type:REFERENCE'])
     if not _REFERENCE.fullmatch(reference):
         raise InvalidType(
-            '%skey=%s does not name a secret: what follows "type:" is its '
-            'reference, of letters, digits and _+.-/=!:#& only' % (
+            '%skey=%s does not name a secret: the reference after "type:" may '
+            'have letters, digits and _+.-/=!:#& only' % (
                 PREFIX, text))
     return reference
 
 
 def is_reference(text: str) -> bool:
-    """Whether a secret of this reference can be kept on record."""
+    """Return whether a row and a tag can record a secret's reference."""
     return bool(_REFERENCE.fullmatch(text))
 
 
@@ -365,7 +365,7 @@ def _not_one_of(name: str, value: str, allowed: Iterable[str]
 
 @dataclasses.dataclass(frozen=True)
 class HeaderForNova:
-    """What a type says of the LUKS header of a volume that Nova encrypts."""
+    """A type's settings of the LUKS header of a volume that Nova encrypts."""
 
     cipher: str
     key_bits: int

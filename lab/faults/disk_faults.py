@@ -25,7 +25,7 @@ def group_full(scenario):
         scenario.refused()
         scenario.disk.forget_failed()
         told = scenario.disk.cinder.get('/messages').text
-        if 'not enough free storage' not in told:
+        if 'does not have enough free storage' not in told:
             raise process.LabError('the owner was not told why')
         if scenario.disk.home() != scenario.source.name:
             raise process.LabError('home has changed')

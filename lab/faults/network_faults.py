@@ -140,7 +140,7 @@ def _wrong_source(scenario, size, serial):
     injectors.export_stranger(scenario.source, serial)
     mark = scenario.environment.log_marks()
     scenario.boot(scenario.destination)
-    scenario.logged(scenario.destination, 'than the expected one',
+    scenario.logged(scenario.destination, 'is not the expected disk',
                     mark)
     scenario.no_handle(scenario.destination)
     scenario.source.service('start')

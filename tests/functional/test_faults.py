@@ -116,8 +116,8 @@ class FaultTest(testtools.TestCase):
             asking.join(90)
             self.assertGreaterEqual(answers[0].status_code, 400)
             self.assertRegex(answers[0].text, (
-                'exports another disk .*: .*' + reason))
-            self.assertIn('is not that of this volume',
+                'is not the expected disk.*: .*' + reason))
+            self.assertIn('was given the wrong disk for this volume',
                           base.told(self.lab, disk.volume))
             disk.instance.nova.delete('/attachments/' + attachment)
             process.wait_for(

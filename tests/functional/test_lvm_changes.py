@@ -66,7 +66,7 @@ class ChangesTest(base.LabTest):
         self.assertIn(remedy, self.doctor())
         text, told = self.refused(self.elsewhere, self.n1)
         self.assertIn(why, text)
-        self.assertIn('not able to do so at present', told)
+        self.assertIn('cannot take it at present', told)
         self.demo.delete('/volumes/' + self.created_in_vain(
             'node1')).raise_for_status()
         self.assertEqual(['volume-' + self.home], observe.volume_lvs(self.n1))

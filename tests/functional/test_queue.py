@@ -57,7 +57,7 @@ class QueueTest(base.LabTest):
                          [move_records[each] for each in self.copied()])
         remarks = self.remarks()
         self.assertEqual(
-            ['waiting for its turn (1st)', 'waiting for its turn (2nd)'],
+            ['waiting in the queue (1st)', 'waiting in the queue (2nd)'],
             [remarks[second], remarks[third]])
         # All of them can be read and written meanwhile.
         for volume, attached in at.items():

@@ -89,7 +89,8 @@ class RefillingTest(base.LabTest):
         self.assert_moved(volume, attached, expected)
         log = self.n2.service_log()
         for kib in (64, 256):
-            self.assertIn('had lost %d KiB of volume %s' % (kib, volume), log)
+            self.assertIn('has lost %d KiB of the copied data of volume %s' % (
+                kib, volume), log)
             self.assertIn(' %d KiB were copied from node1@localclone' % kib,
                           log)
         attached.stop_writing(writer)

@@ -16,7 +16,7 @@ class RefusalTest(base.LabTest):
         volume = self.volume(size=45)  # thin: more than node2 has
         text, told = self.refused(volume)
         self.assertIn('MiB needed', text)
-        self.assertIn('not enough free storage', told)
+        self.assertIn('does not have enough free storage', told)
         self.assert_untouched(volume)
 
     def test_peer_that_does_not_answer(self):
@@ -55,7 +55,7 @@ class RefusalTest(base.LabTest):
                         'modprobe dm-clone')
             self.restart(self.n2)
         self.assertIn('no dm-clone', text)
-        self.assertIn('not able to do so at present', told)
+        self.assertIn('cannot take it at present', told)
         self.assert_untouched(volume)
 
     def test_no_volume_group_at_length(self):
@@ -111,7 +111,7 @@ class RefusalTest(base.LabTest):
         instances.wait_status(self.demo, volume, 'error')
         # Cinder itself adds that its create has failed.
         self.assertTrue([text for _, text in base.messages(self.lab, volume)
-                         if 'cannot encrypt volumes as' in text])
+                         if 'does not support the encryption' in text])
         for node in (self.n1, self.n2):
             self.assertEqual([], observe.volume_lvs(node))
             self.assertEqual([], observe.leftovers(node, volume))
@@ -128,7 +128,7 @@ class RefusalTest(base.LabTest):
         self.n2.power_on()
         seen = len(self.n2.service_log())
         self.restart(self.n2, 'start')
-        process.wait_for('the refusal', lambda: 'exports another disk' in
+        process.wait_for('the refusal', lambda: 'is not the expected disk' in
                          self.n2.service_log()[seen:], 60)
         self.assertTrue(self.n2.run('test -b ' + attached.path,
                                     check=False).returncode)

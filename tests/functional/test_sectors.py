@@ -58,7 +58,7 @@ class SectorsTest(base.LabTest):
         text, told = self.refused(volume)
         self.assertIn('its disks have sectors of 4096 bytes, the volume has '
                       'sectors of 512 bytes', text)
-        self.assertIn('not able to do so at present', told)
+        self.assertIn('cannot take it at present', told)
         self.assert_untouched(volume)
         done = self.n1.operator('doctor')
         self.assertEqual(1, done.returncode)
@@ -73,8 +73,8 @@ class SectorsTest(base.LabTest):
         seen = len(self.n1.service_log())
         self.take_out_of_group(volume)
         process.wait_for(
-            'the refusal', lambda: 'could not follow its instance to '
-            'node2@localclone' in self.n1.service_log()[seen:], 60)
+            'the refusal', lambda: 'could not be moved to the node of its '
+            'instance, node2@localclone' in self.n1.service_log()[seen:], 60)
         self.assertIn('its disks have sectors of 4096 bytes',
                       self.n1.service_log()[seen:])
         attached.stop_writing(writer)

@@ -528,8 +528,8 @@ class InWordsTest(testtools.TestCase):
         error = db_exception.DBError(Exception(
             'gone\n[SQL: SELECT 1]\n(Background on this error at: x)'))
         self.assertEqual(
-            'Cinder\'s database can\'t be used: gone. Check that it runs, '
-            'and [database] connection in cinder.conf.',
+            'Cinder\'s database can\'t be used: gone. Check the database '
+            'server, and [database] connection in cinder.conf.',
             errors.in_words(error))
 
     def test_others(self):

@@ -93,11 +93,11 @@ class MovesTest(testtools.TestCase):
             copies.Progress(25.0, None, None, position=3))
         row = self.row(MIGRATING, standing(
             B, clone=dict(CLONE, hydrated=1, regions=4), progress=progress))
-        self.assertEqual((25.0, 'waiting for its turn (3rd)'),
+        self.assertEqual((25.0, 'waiting in the queue (3rd)'),
                          (row['Percent'], row['Remark']))
 
     def test_show_says_that_a_copy_waits(self):
-        for position, shown in ((2, ['waiting for its turn (2nd)']), (0, [])):
+        for position, shown in ((2, ['waiting in the queue (2nd)']), (0, [])):
             found = show._on_node(standing(
                 B, clone=dict(CLONE, hydrated=1, regions=4),
                 progress={'position': position}))

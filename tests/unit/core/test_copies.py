@@ -103,7 +103,7 @@ class OrderTest(testtools.TestCase):
               (12, '12th'), (13, '13th'), (21, '21st'), (112, '112th'))
     @ddt.unpack
     def test_in_words(self, position, word):
-        self.assertEqual('waiting for its turn (%s)' % word,
+        self.assertEqual('waiting in the queue (%s)' % word,
                          copies.position_in_words(position))
 
     def test_options(self):

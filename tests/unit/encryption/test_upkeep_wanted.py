@@ -120,7 +120,7 @@ class OpeningTest(encrypted_attach_case.Case):
         odd.provider_id = 'lc2:luks3:?'
         found = self.open()
         self.assertEqual(('opened', ''), found[self.volume.id])
-        self.assertIn('does not know the encryption', found[odd.id][1])
+        self.assertIn('is unknown to the driver', found[odd.id][1])
 
     def test_without_a_key_manager(self):
         self.used()

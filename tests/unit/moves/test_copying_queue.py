@@ -246,7 +246,7 @@ class PriorityTest(Base):
                 (self.one, 0), (self.two, 1), (self.three, 2)):
             progress = self.b.reconciler.progress(volume.name_id)
             self.assertEqual(position, progress.position)
-            self.assertEqual(bool(position), 'its turn' in str(progress))
+            self.assertEqual(bool(position), 'in the queue' in str(progress))
         waker = self.b.reconciler.copying.waker
         waker._was_ahead = False  # copies have given way to "prepare"
         with mock.patch.object(waker, '_send', return_value=[]) as send:

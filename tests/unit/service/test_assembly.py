@@ -363,7 +363,7 @@ class LockTest(testtools.TestCase):
         for result in ([False], coordination.LockAcquireFailed('x')):
             self.lock.acquire.side_effect = result
             error = self.assertRaises(exceptions.Busy, self.hold, name)
-            self.assertIn(what + ' is locked', str(error))
+            self.assertIn(what + ' is still locked', str(error))
             self.assertIn('n1@l', str(error))
         self.lock.release.assert_not_called()
 

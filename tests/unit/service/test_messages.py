@@ -20,55 +20,55 @@ from cinder_localclone.service import rpc
 #: Ids are stored in Cinder's database, and so is their meaning: a text may
 #: be corrected (and its digest here), but never say something else.
 FROZEN = {
-    'LC00': ('FAILED', '951c85'),
+    'LC00': ('FAILED', '862ce1'),
     'LC01': ('REFUSED', '762bb2'),
-    'LC02': ('PEER_UNREACHABLE', 'cfbd0c'),
-    'LC03': ('NO_FREE_SPACE', 'ff9c69'),
-    'LC04': ('NOT_READY', 'f9d629'),
-    'LC05': ('SOURCE_BUSY', '9c4866'),
-    'LC06': ('WRONG_SOURCE', '7e2640'),
+    'LC02': ('PEER_UNREACHABLE', 'e42e64'),
+    'LC03': ('NO_FREE_SPACE', '763ef1'),
+    'LC04': ('NOT_READY', '1db9de'),
+    'LC05': ('SOURCE_BUSY', 'ef5a01'),
+    'LC06': ('WRONG_SOURCE', 'e61de9'),
     'LC07': ('MOVE_BUSY', '9cfd15'),
     'LC08': ('DATA_MISSING', '96a639'),
     'LC09': ('TIMEOUT', 'bb4dac'),
     'LC10': ('ATTACHED_ELSEWHERE', 'b52ef1'),
-    'LC11': ('HOME_UNREACHABLE', 'e2f844'),
-    'LC12': ('SOURCE_UNREACHABLE', '3808d0'),
-    'LC13': ('METADATA_TOO_SMALL', 'a391a1'),
-    'LC14': ('METADATA_LOST', '26e096'),
-    'LC15': ('CLONE_FAILED', '54f520'),
-    'LC16': ('DESTINATION_WRITTEN', '950a5b'),
-    'LC17': ('ENCRYPTED', '556816'),
-    'LC18': ('NO_SPACE_TO_EXTEND', '2f2529'),
+    'LC11': ('HOME_UNREACHABLE', '9b5fa3'),
+    'LC12': ('SOURCE_UNREACHABLE', 'a93387'),
+    'LC13': ('METADATA_TOO_SMALL', '276e7d'),
+    'LC14': ('METADATA_LOST', '581d2c'),
+    'LC15': ('CLONE_FAILED', '337cbb'),
+    'LC16': ('DESTINATION_WRITTEN', '194ffa'),
+    'LC17': ('ENCRYPTED', '25be98'),
+    'LC18': ('NO_SPACE_TO_EXTEND', '7d2631'),
     'LC19': ('NOT_EXTENDED', 'ab301f'),
     'LC20': ('CREATE_FAILED', '49e559'),
-    'LC21': ('BEING_COPIED', '8b75a9'),
-    'LC22': ('NEEDS_THIN', '07f185'),
-    'LC23': ('POOL_FULL', 'ca5767'),
-    'LC24': ('FOREIGN_IMAGE', 'caee4e'),
-    'LC25': ('SNAPSHOT_UNREACHABLE', '252270'),
-    'LC26': ('NOT_MOVED', 'a0d871'),
+    'LC21': ('BEING_COPIED', 'e64a85'),
+    'LC22': ('NEEDS_THIN', 'c42b93'),
+    'LC23': ('POOL_FULL', 'f1f139'),
+    'LC24': ('FOREIGN_IMAGE', 'ddbedb'),
+    'LC25': ('SNAPSHOT_UNREACHABLE', 'd01e44'),
+    'LC26': ('NOT_MOVED', '58e107'),
     'LC27': ('NOT_MOVABLE', '67ae06'),
     'LC28': ('FOLLOWS_INSTANCE', 'b9e275'),
     'LC29': ('NOT_REVERTED', 'a1842c'),
-    'LC30': ('NOT_MANAGED', '897071'),
+    'LC30': ('NOT_MANAGED', 'a4d877'),
     'LC31': ('NOT_UNMANAGED', '782767'),
-    'LC32': ('ENCRYPTION_TYPE', '2bf0f2'),
+    'LC32': ('ENCRYPTION_TYPE', '4b2713'),
     'LC33': ('KEY_UNREADABLE', '92488c'),
     'LC34': ('ENCRYPTION_CHANGE', '64082f'),
-    'LC35': ('ENCRYPTED_REMOTE', '952979'),
+    'LC35': ('ENCRYPTED_REMOTE', '7fa9e5'),
     'LC36': ('KEY_UNAVAILABLE', '232f17'),
     'LC37': ('HEADER_DAMAGED', '557eb8'),
     'LC38': ('MOVES_COLD', '0ddca1'),
     'LC39': ('NOT_AT_REST', '6833b7'),
-    'LC40': ('FRESH_ENCRYPTED', '6288dd'),
-    'LC41': ('REENCRYPTING', 'f984ff'),
+    'LC40': ('FRESH_ENCRYPTED', 'e7a010'),
+    'LC41': ('REENCRYPTING', '286764'),
     'LC42': ('KEEPS_SIZE', '8da87a'),
-    'LC43': ('PACE_TYPE', '1bc3a8'),
+    'LC43': ('PACE_TYPE', '7d0106'),
     'LC44': ('NOT_DELETED', '19e68b'),
     'LC45': ('HALF_DELETED', '7ee73e'),
     'LC46': ('DELETE_FAILED', '4ee36b'),
     'LC47': ('EXTEND_AGAIN', '954faa'),
-    'LC48': ('USER_UNREACHABLE', 'e4eb13'),
+    'LC48': ('USER_UNREACHABLE', '10d751'),
 }
 #: What the errors tell the owner, where it is not that the volume could not
 #: be connected.
@@ -160,7 +160,7 @@ class ErrorsTest(testtools.TestCase):
          dict(phase='p', event='e', committed='not committed'),
          'The move of volume v is in', 'The move is in'),
         (exceptions.WrongSource, dict(iqn='i', device='d', reason='r'),
-         'than the expected one of volume v:', 'than the expected one:'))
+         'the expected disk of volume v:', 'the expected disk:'))
     @ddt.unpack
     def test_volume_is_named_where_it_is_known(
             self, kind, more, named, unnamed):
@@ -177,7 +177,7 @@ class ErrorsTest(testtools.TestCase):
             self.assertIn(kind.outcome.value.rstrip('.'), kind.message)
 
     @ddt.data(
-        (exceptions.PoolFull, Outcome.UNCHANGED, 'Extend it'),
+        (exceptions.PoolFull, Outcome.UNCHANGED, 'Extend the pool'),
         (exceptions.NoFreeSpace, Outcome.NOT_CREATED, ''),
         (exceptions.CannotDelete, Outcome.NOT_REMOVED, 'Delete the volume'),
         (exceptions.HalfDeleted, Outcome.HALF_REMOVED, 'Delete it again'),
@@ -288,7 +288,7 @@ class ErrorsTest(testtools.TestCase):
         self.assertEqual(key, forwarded.user_message.key)
 
     def test_lock(self):
-        self.assertIn('Volume v is locked by another request on h', str(
+        self.assertIn('Volume v is still locked by another request on h', str(
             exceptions.Busy(what='Volume v', host='h', seconds=1)))
 
     @ddt.data('PeerUnreachable', 'Busy', 'InvalidToken', 'Refused')

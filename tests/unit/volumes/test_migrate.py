@@ -172,7 +172,7 @@ class WithinTest(Base):
         self.attach()
         text = self.told(self.home, self.migrate,
                          exceptions.IsDeferred, 'FOLLOWS_INSTANCE')
-        self.assertIn('follows its instance', text)
+        self.assertIn('moves only with its instance', text)
 
     def test_where_it_is(self):
         text = self.told(self.home, lambda driver: driver.migrate_volume(
