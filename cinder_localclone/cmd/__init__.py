@@ -3,6 +3,6 @@
 
 import warnings
 
-# Cinder imports eventlet, which announces its end to whoever runs a command.
+# Cinder imports eventlet, which prints a deprecation warning to the operator.
 # The command starts no green thread.
 warnings.filterwarnings('ignore', r'\s*Eventlet is deprecated')

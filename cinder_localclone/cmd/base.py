@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all sub-commands have in common."""
+"""Base classes of the sub-commands."""
 
 import argparse
 from collections.abc import Callable
@@ -21,9 +21,9 @@ Table = tuple[Sequence[str], list[tuple]]
 
 def _by_id(find: Callable[[str], str], parsed_args: argparse.Namespace
            ) -> None:
-    """The volumes that were named are their ids from now on.
+    """Replace the names of volumes by their IDs.
 
-    An empty name, of a variable that is not set, does not mean all of them.
+    An empty name, such as an unset variable, is not taken for all volumes.
     """
     one = getattr(parsed_args, 'volume', None)
     if one is not None:
@@ -34,20 +34,21 @@ def _by_id(find: Callable[[str], str], parsed_args: argparse.Namespace
 
 
 class Words:
-    """What sub-commands have in common, whatever they print."""
+    """Base of all sub-commands, with any kind of output."""
 
     app: 'cinder_localclone.cmd.main.LocalClone'
-    #: Whether VOLUME may be a name: that takes the database.
+    #: Whether VOLUME may be a name, which requires the database.
     takes_names = True
 
     def get_epilog(self) -> str:
-        """None. (cliff's names the package, which it looks for in all.)"""
+        """Return ''. (cliff's epilog searches all packages for its own name.)
+        """
         return ''
 
     def run(self, parsed_args: argparse.Namespace) -> int:
-        """Run it as cliff does; errors come in words.
+        """Run the sub-command, with errors as sentences.
 
-        :raises CommandError: for any error, unless tracebacks were asked for
+        :raises CommandError: for any error, except with --debug
         """
         if self.app.options.json:
             parsed_args.formatter = 'json'
@@ -64,15 +65,15 @@ class Words:
 
 
 class Command(Words, lister.Lister):
-    """Base of most: each prints a table, or a list as JSON."""
+    """Base of most sub-commands: print a table, or a list as JSON."""
 
-    #: Said instead of a table without rows.
+    #: Printed instead of an empty table.
     nothing = 'There is nothing to show.'
 
     def produce_output(self, parsed_args: argparse.Namespace,
                        column_names: Sequence[str],
                        data: Iterable[tuple]) -> int:
-        """Print the table; say so if there is nothing in it."""
+        """Print the table, or :attr:`nothing` for an empty table."""
         rows = list(data)
         if not rows and parsed_args.formatter == 'table':
             print(self.nothing, file=self.app.stderr)
@@ -82,10 +83,10 @@ class Command(Words, lister.Lister):
 
 def with_fields(table: Table, fields: Sequence[typing.Any], wanted: bool
                 ) -> Table:
-    """A table whose rows also have what they say as values. Pure.
+    """Return a table with additional values for JSON. Pure.
 
-    :param fields: for each row: what is shown in words, as JSON has it
-    :param wanted: whether it is printed as JSON
+    :param fields: for each row, its texts as values
+    :param wanted: whether the output is JSON
     """
     columns, rows = table
     if not wanted:
@@ -95,11 +96,11 @@ def with_fields(table: Table, fields: Sequence[typing.Any], wanted: bool
 
 
 class VolumeCommand(Command):
-    """Base of the sub-commands about one volume."""
+    """Base of the sub-commands for a volume."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The parser, with the volume's id."""
+        """Return the parser with the volume."""
         parser = super().get_parser(prog_name)
-        parser.add_argument('volume', metavar='VOLUME', help='its id%s' % (
-            ' or name' * self.takes_names))
+        parser.add_argument('volume', metavar='VOLUME', help=(
+            'ID%s of the volume' % (' or name' * self.takes_names)))
         return parser

@@ -6,8 +6,8 @@ import argparse
 from cinder_localclone.cmd import base
 from cinder_localclone.service import operator as backends
 
-#: Seconds that a boot waits for the key manager before Nova starts guests: it
-#: may be on its way up as well, and a boot without it must still end.
+#: Seconds to wait for the key manager before Nova starts guests. The key
+#: manager may be starting too, and a boot must end without it.
 WAIT = 120
 COLUMNS = ('Volume', 'LV', 'State', 'Problem')
 
@@ -15,15 +15,16 @@ COLUMNS = ('Volume', 'LV', 'State', 'Problem')
 class Restore(base.Command):
     """Restore the handles of this node's volumes, without the database.
 
-    From LVM's tags and the iSCSI initiator's records alone; only a volume
-    that is still being copied needs its source. Run by root at boot, before
-    nova-compute. Exits with 1 if a volume was left to the volume service.
+    Use only LVM tags and the records of the iSCSI initiator. A volume needs
+    its source only while it is being copied. Run the command as root at boot,
+    before nova-compute. The exit code is 1 if a volume was left to the volume
+    service.
     """
 
     nothing = 'This node has no volumes to restore.'
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """The rows of the table."""
+        """Return the rows of the table."""
         from cinder_localclone.service import restore
         backend = self.app.backend()
         backends.act_as_root(backend.settings)
@@ -39,30 +40,30 @@ class Restore(base.Command):
 
 
 class Unlock(base.Command):
-    """Open the encrypted volumes that were in use when this node went down.
+    """Open the encrypted volumes in use before this node went down.
 
-    From LVM's tags, the volumes' headers and the key manager, without the
-    database: only by the secret that the tags name, and with the header that
-    they know. Run by root at boot, after "restore" and before nova-compute.
-    What can't be opened is left to the volume service; exits with 1 if
-    nothing of several volumes could be opened.
+    Use LVM tags, the headers of the volumes and the key manager, without the
+    database. A volume is opened only with the secret in its tags, and only if
+    its header is the recorded header. Run the command as root at boot, after
+    "restore" and before nova-compute. Volumes that can't be opened are left to
+    the volume service. The exit code is 1 if no volume could be opened.
     """
 
     nothing = 'This node had no encrypted volumes open.'
-    takes_names = False  # it asks no database
+    takes_names = False  # it does not use the database
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """What the command line may have."""
+        """Return the parser with the volume and --wait."""
         parser = super().get_parser(prog_name)
         parser.add_argument('volume', nargs='?', metavar='VOLUME',
-                            help='the only volume to open; default: all')
+                            help='open only this volume; default: all')
         parser.add_argument(
             '--wait', type=int, metavar='SECONDS', default=WAIT,
-            help='how long to wait for the key manager; default: %d' % WAIT)
+            help='seconds to wait for the key manager; default: %d' % WAIT)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """The rows of the table."""
+        """Return the rows of the table."""
         backend = self.app.backend()
         backends.act_as_root(backend.settings)
         outcome = backends.unlock(
@@ -74,27 +75,27 @@ class Unlock(base.Command):
 
 
 class OpenWanted(base.Command):
-    """Open the encrypted volumes that are in use on this node, and locked.
+    """Open the locked volumes in use on this node.
 
-    Those that the driver encrypts. What is in use, its attachments say. The
-    volume service does the same every localclone_reconcile_interval; this
-    does it now, and says what keeps a volume locked. Run it as root on the
-    node where the volumes are used. Exits with 1 if one is not open in the
-    end.
+    The command opens volumes encrypted by the driver, with an attachment on
+    this node. The volume service does the same every
+    localclone_reconcile_interval. The command does it now, and shows why a
+    volume stays locked. Run it as root on the node of the attachments. The
+    exit code is 1 if a volume stays locked.
     """
 
     nothing = 'No encrypted volume is in use on this node.'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """What the command line may have."""
+        """Return the parser with the volumes."""
         parser = super().get_parser(prog_name)
         parser.add_argument('volumes', nargs='*', metavar='VOLUME',
-                            help='id or name of a volume to open; default: '
+                            help='ID or name of a volume to open; default: '
                                  'all')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """The rows of the table."""
+        """Return the rows of the table."""
         backend = self.app.backend()
         backends.act_as_root(backend.settings)
         outcome = backends.open_wanted(backend, parsed_args.volumes)

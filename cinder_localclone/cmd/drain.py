@@ -20,19 +20,19 @@ if typing.TYPE_CHECKING:
 COLUMNS = ('Volume', 'What', 'Why')
 DISABLE = ('openstack volume service set --disable --disable-reason '
            'maintenance %s cinder-volume')
-#: How often a volume is tried that did not depart, on each node that can
-#: take it, and seconds in between.
+#: Attempts to move a volume to all possible destinations, and seconds between
+#: two attempts.
 TRIES, PAUSE = 3, 20
-#: Seconds for which a node may be down that a copy waits for.
+#: Seconds for which a copy waits for a node that is down.
 DOWN = 600
 
 
 class Draining:
-    """One run of the command.
+    """A run of the command.
 
-    :param to: service host that all volumes go to; None: each to the node
-        with most room
-    :param at_once: copies from the node at one time, at most
+    :param to: service host of the destination of all volumes; None for the
+        node with most free space
+    :param at_once: maximum number of concurrent copies from the node
     """
 
     def __init__(self, backend: backends.Backend, host: str, to: str | None,
@@ -43,20 +43,20 @@ class Draining:
         self._host = host
         self._to = to
         self._at_once = at_once
-        #: Why a volume did not depart, by its id.
+        #: Why a volume did not move, by its ID.
         self.failed: dict[str, str] = {}
-        #: The same of those that are tried again, the nodes where they were
-        #: tried, how often they were, and when they are again.
+        #: For volumes to be tried again: the reason, the nodes tried, the
+        #: number of attempts, and the time of the next attempt.
         self._reasons: dict[str, str] = {}
         self._tried: dict[str, set[str]] = {}
         self._tries: dict[str, int] = {}
         self._later: dict[str, int] = {}
-        #: Seconds for which this has run; since when nodes are down.
+        #: Seconds since the start; when nodes went down.
         self._now = 0
         self._down: dict[str, int] = {}
 
     def targets(self) -> 'dict[str, drain_plan.Target]':
-        """The nodes that can take volumes now."""
+        """Return the nodes ready to receive volumes."""
         found = {}
         for host, up in self._backend.nodes().items():
             service = self._backend.db.inventory.service(host)
@@ -70,7 +70,7 @@ class Draining:
         return found
 
     def plan(self) -> list[tuple]:
-        """Where each volume would go."""
+        """Return a row for each volume with its destination."""
         targets = self.targets()
         coming = self._rooms.arriving(self._backend.db.moves.readable())
         planned = []
@@ -80,7 +80,7 @@ class Draining:
             if host:
                 coming[host] = (
                     coming.get(host, 0) + rows.backing_bytes(volume))
-                planned.append((volume.id, 'departs', 'to %s.' % host))
+                planned.append((volume.id, 'moves', 'to %s.' % host))
             else:
                 self.failed[volume.id] = self._no_space()
         return planned
@@ -93,13 +93,13 @@ class Draining:
     def _no_space(self):
         if self._to:
             return '%s has not enough free space, or is not ready.' % self._to
-        return ('no node that is up, enabled and ready has enough free space '
-                'in its availability zone; --to chooses a node of any zone.')
+        return ('no ready and enabled node in its availability zone has '
+                'enough free space; to use a node of any zone, pass --to.')
 
     def run(self, bars: moves.Bars, seconds: float) -> None:
-        """Have the volumes depart, and wait for the copies.
+        """Move the volumes away, and wait for the copies.
 
-        :param seconds: for at most as long
+        :param seconds: the time limit
         """
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -116,12 +116,12 @@ class Draining:
             self._now += 1
 
     def _look_at_nodes(self):
-        """Since when nodes are down."""
+        """Update the times since which nodes are down."""
         self._down = {host: self._down.get(host, self._now)
                       for host, up in self._backend.nodes().items() if not up}
 
     def _under_way(self):
-        """The copies, but for what waits for a live migration, or a node."""
+        """Return the running copies, without those waiting for a node."""
         if self._host in self._down:
             return []
         return [move for move in self._backend.db.moves.moves_of(self._host)
@@ -130,7 +130,7 @@ class Draining:
                 and move.destination not in self._down]
 
     def _waiting(self):
-        """Whether something goes on, or can be tried, without anybody."""
+        """Return whether copies or retries remain without an operator."""
         db = self._backend.db
         return any(held.what in self._rooms.PASSING
                    and not self._is_lost(held.waits_for, self._host)
@@ -143,27 +143,28 @@ class Draining:
             self._backend.db, self._host, self._to_wipe()[0])
 
     def _to_wipe(self):
-        """Bytes that the node has yet to overwrite, or why that is unknown.
+        """Return the bytes of LVs to be wiped, and why they are unknown.
 
-        One that is down is not asked: that would only take time.
+        A node that is down is not asked, because the call would wait for its
+        time limit.
         """
         if self._host in self._down:
             return 0, '%s is down.' % self._host
         answer, problem = self._backend.ask(self._host, 'describe')
         to_wipe = answer['to_wipe'] if answer else None
         if to_wipe is None and not problem:  # LVM fails there
-            problem = 'its volume service can\'t tell.'
+            problem = 'its volume service does not know.'
         return to_wipe or 0, problem
 
     def _is_lost(self, *hosts):
-        """Whether a node is down for so long that nobody waits for it."""
+        """Return whether a node is down for longer than :data:`DOWN`."""
         return any(self._now - self._down.get(host, self._now) >= DOWN
                    for host in hosts)
 
     def _move_away_one(self, bars, others):
-        """Have the next volume depart; whether anything was tried.
+        """Start the next move; return whether a move was tried.
 
-        :param others: whether copies are under way, which make room
+        :param others: whether copies are running, which will free space
         """
         todo = [volume for volume in self._rooms.to_move_away(
             self._backend.db, self._host)
@@ -195,10 +196,10 @@ class Draining:
         if problem:
             self._reasons[volume_id] = problem
             self._tried.setdefault(volume_id, set()).add(host)
-        bars.say('%s %s' % (volume_id, problem or 'departs to %s' % host))
+        bars.say('%s %s' % (volume_id, problem or 'moves to %s' % host))
 
     def _postpone(self, volume_id):
-        """No node has taken it that could: later one may."""
+        """Try a volume again later, after no node accepted it."""
         tries = self._tries[volume_id] = self._tries.get(volume_id, 0) + 1
         del self._tried[volume_id]
         if tries < TRIES:
@@ -207,18 +208,18 @@ class Draining:
             self.failed[volume_id] = self._reasons[volume_id]
 
     def left(self) -> list[tuple]:
-        """What holds the node back now."""
+        """Return a row for everything left on the node."""
         rooms, db = self._rooms, self._backend.db
         self._look_at_nodes()
         to_wipe, unknown = self._to_wipe()
         found = [(held.volume_id, held.what, self._why_held(held))
                  for held in rooms.holders(db, self._host, to_wipe)] + [
             (volume.id, 'failed' if volume.id in self.failed
-             else 'not departed', self._why_not(volume.id))
+             else 'not moved', self._why_not(volume.id))
             for volume in rooms.to_move_away(db, self._host)]
         if unknown and not found:
-            found.append(('', 'not known', 'whether there is anything left to '
-                          'overwrite: ' + unknown))
+            found.append(('', 'not known', 'LVs may have to be wiped: '
+                          + unknown))
         return found
 
     def _why_held(self, held):
@@ -232,43 +233,44 @@ class Draining:
     def _why_not(self, volume_id):
         return self.failed.get(volume_id) or ' '.join(filter(None, (
             self._reasons.get(volume_id),
-            'the time was over; run the command again.')))
+            'the time limit was reached; run the command again.')))
 
 
 class Drain(base.Command):
-    """Have all volumes that nobody has attached leave a node.
+    """Move all detached volumes away from a node.
 
-    Refused unless the node's volume service is disabled. What was begun is
-    in Cinder's database: interrupt it, or run it again, at any time. The
-    exit code is 1 as long as something holds the node back.
+    The volume service of the node must be disabled first. The progress is in
+    Cinder's database: the command can be interrupted, or run again, at any
+    time. The exit code is 1 while anything remains on the node.
     """
 
-    nothing = 'Nothing holds the node back.'
+    nothing = 'The node is empty.'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The parser, with the node and where its volumes may go."""
+        """Return the parser with the node and the destination."""
         parser = super().get_parser(prog_name)
         parser.add_argument(
             'node', metavar='NODE',
-            help='its volume service, as "doctor" lists it: host@backend')
+            help='volume service of the node (host@backend), as listed by '
+            '"doctor"')
         parser.add_argument(
             '--to', metavar='NODE', help='destination of all volumes; '
             'default: for each volume the node with most free space in its '
             'availability zone')
         parser.add_argument(
             '--dry-run', action='store_true',
-            help='only show which volumes would depart, and what holds the '
-            'node back')
+            help='only show the planned moves and the remaining volumes')
         parser.add_argument(
             '--at-once', type=int, default=2, metavar='N',
-            help='copies from the node at one time, at most; default: 2')
+            help='maximum number of concurrent copies from the node; default: '
+            '2')
         parser.add_argument(
             '--seconds', type=float, default=86400, metavar='N',
             help='wait for at most N seconds; default: a day')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """The rows of the table."""
+        """Return the rows of the table."""
         backend = self.app.backend()
         self._check(backend, parsed_args)
         work = Draining(backend, parsed_args.node, parsed_args.to,
@@ -293,8 +295,8 @@ class Drain(base.Command):
         for each in filter(None, (host, to)):
             if each not in nodes:
                 raise errors.CommandError(
-                    '%s is no node of the backend %s; "cinder-localclone '
-                    'doctor" lists them. Nothing was changed.' % (
+                    '%s is not a node of the backend %s; "cinder-localclone '
+                    'doctor" lists the nodes. Nothing was changed.' % (
                         each, backend.name))
         if not _is_disabled(backend, host):
             raise errors.CommandError(
@@ -303,13 +305,13 @@ class Drain(base.Command):
                     host, DISABLE % host))
         if not nodes[host]:
             raise errors.CommandError(
-                'The volume service %s is down, so no volume can depart. '
+                'The volume service %s is down, so no volume can move away. '
                 'Nothing was changed. Start the service; if the node will '
                 'never come back, see "cinder-localclone forget".' % host)
         if to and (to == host or not nodes[to] or _is_disabled(backend, to)):
             raise errors.CommandError(
-                '%s can take no volumes: it is %s. Nothing was changed.' % (
-                    to, 'the node that is drained' if to == host
+                '%s can\'t receive volumes: it is %s. Nothing was changed.' % (
+                    to, 'the drained node' if to == host
                     else 'disabled' if nodes[to] else 'down'))
 
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Emptying a node: which volumes depart, where to, and what holds it back.
+"""Plan to drain a node: volumes to move, destinations, and remaining data.
 
-The state is Cinder's rows alone: whoever asks, and how often, gets the same
-answer.
+The plan depends only on Cinder's rows, so repeated calls agree.
 """
 
 from collections.abc import Iterator
@@ -15,22 +14,22 @@ from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
 
-#: What holds a node back for a while only, without anybody's doing.
+#: Holders with a known end, without any action.
 COPIED_TO = 'copied to it'
 COPIED_FROM = 'copied from it'
-CLEANED = 'to be cleaned up'
-OVERWRITTEN = 'to be overwritten'
+CLEANED = 'pending cleanup'
+OVERWRITTEN = 'to be wiped'
 PASSING = (COPIED_TO, COPIED_FROM, CLEANED, OVERWRITTEN)
 
 
 @dataclasses.dataclass(frozen=True)
 class Held:
-    """Something that keeps a node from being empty.
+    """Data on a node after the move of all movable volumes.
 
-    :param volume_id: '' of what is no volume's any more
-    :param what: in a word or two
-    :param why: and what to do, in words
-    :param waits_for: service host of the node that a copy needs besides
+    :param volume_id: '' for data without a volume
+    :param what: the kind, in a word or two
+    :param why: the reason and the remedy, as sentences
+    :param waits_for: service host of a copy's other node
     """
 
     volume_id: str
@@ -41,7 +40,7 @@ class Held:
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """A node that can take volumes.
+    """A node with the ability to receive volumes.
 
     :param zone: its availability zone
     """
@@ -52,14 +51,14 @@ class Target:
 
 
 def at_home(db: records.Database, host: str) -> list[objects.Volume]:
-    """The volumes whose home is a node, in the order in which they go."""
+    """Return the volumes of a node, in the order of their moves."""
     return sorted((volume for volume in db.volumes.volumes_of(host)
                    if rows.is_home(volume, host)),
                   key=lambda volume: (volume.size, volume.id))
 
 
 def to_move_away(db: records.Database, host: str) -> list[objects.Volume]:
-    """Those that can depart now."""
+    """Return the volumes ready to move away."""
     moves = _under_way(db, host)
     return [volume for volume in at_home(db, host)
             if not _held(volume, moves.get(volume.id))]
@@ -67,9 +66,9 @@ def to_move_away(db: records.Database, host: str) -> list[objects.Volume]:
 
 def holders(db: records.Database, host: str, to_wipe: int
             ) -> Iterator[Held]:
-    """All that holds a node back, but what can depart now.
+    """Yield everything on a node except volumes ready to move away.
 
-    :param doomed: bytes that the node says it has yet to overwrite
+    :param to_wipe: bytes of LVs to be wiped on the node
     """
     moves = _under_way(db, host)
     for volume in at_home(db, host):
@@ -83,9 +82,9 @@ def holders(db: records.Database, host: str, to_wipe: int
         yield Held(volume_id, 'snapshot', 'its snapshot %s is on this node. '
                    'Delete the snapshot, or keep the node.' % snapshot_id)
     if to_wipe:
-        yield Held('', OVERWRITTEN, '%.1f GiB of volumes that have left the '
-                   'node have still to be overwritten. If this does not end, '
-                   'run "cinder-localclone doctor" on the node.' % (
+        yield Held('', OVERWRITTEN, '%.1f GiB of LVs have still to be '
+                   'overwritten. If this does not end, run "cinder-localclone '
+                   'doctor" on the node.' % (
                        to_wipe / 2**30))
 
 
@@ -97,15 +96,15 @@ def _under_way(db: records.Database, host: str
 
 def _held(volume: objects.Volume, move: state.Move | None) -> Held | None:
     if volume.volume_attachment:
-        return Held(volume.id, 'attached', 'to %s. It follows its instance: '
-                    'migrate the instance.' % ', '.join(sorted(
+        return Held(volume.id, 'attached', 'to %s. Migrate the instance: the '
+                    'volume moves with it.' % ', '.join(sorted(
                         _instance(each) for each in
                         volume.volume_attachment)))
     if move and move.committed:
         return Held(volume.id, COPIED_TO, 'from %s. It can move again when '
                     'the copy has ended.' % move.source, move.source)
     if move:
-        return None  # the home gives up what it did not live to end
+        return None  # the home rolls back an interrupted start of a move
     if volume.group_id:
         return Held(volume.id, 'grouped', 'volumes of a group stay together. '
                     'Remove the volume from its group.')
@@ -123,7 +122,7 @@ def _instance(attachment: objects.Volume) -> str:
 def _of_move(move: state.Move, host: str) -> Iterator[Held]:
     if move.is_over:
         if move.cleanup_node == host:
-            yield Held(move.volume_id, CLEANED, 'data that a move has left on '
+            yield Held(move.volume_id, CLEANED, 'data of an ended move on '
                        'this node.')
     elif move.phase is state.Phase.STARTING and move.source == host:
         yield Held(move.volume_id, 'live migration', 'of its instance, to %s. '
@@ -133,17 +132,17 @@ def _of_move(move: state.Move, host: str) -> Iterator[Held]:
         yield Held(move.volume_id, COPIED_FROM, 'to %s (%s).' % (
             move.destination, move.display_phase), move.destination)
     elif not move.committed and move.destination == host:
-        yield Held(move.volume_id, 'about to come', 'from %s.' % move.source)
+        yield Held(move.volume_id, 'moving to it', 'from %s.' % move.source)
 
 
 def choose(volume: objects.Volume, geometry: state.Geometry,
            targets: Mapping[str, Target], to: str | None,
            arriving: Mapping[str, int]) -> str:
-    """Where a volume goes: to the node with most room, in its zone.
+    """Return the destination of a volume: most free space in its zone.
 
-    :param to: the only one that it may go to, in any zone
-    :param arriving: bytes that are, or may be, still to be written, by host
-    :returns: the host, or '' if none has room
+    :param to: the only allowed destination, in any zone
+    :param arriving: bytes still to be written to each host, at most
+    :returns: the service host, or '' if no node has enough free space
     """
     size = rows.backing_bytes(volume)
     left = {}
@@ -159,7 +158,7 @@ def choose(volume: objects.Volume, geometry: state.Geometry,
 
 
 def arriving(moves: list[state.Move]) -> dict[str, int]:
-    """Bytes of the volumes that are coming to each host."""
+    """Return the bytes of the volumes moving to each host."""
     found: dict[str, int] = {}
     for move in moves:
         if not move.is_over:

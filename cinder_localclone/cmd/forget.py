@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cinder-localclone forget``: a node that will never come back.
+"""``cinder-localclone forget``: remove a dead node from the records.
 
-All of it is in the records: nothing here needs that node, and nothing is
-removed from any disk. Each step compares first, and may be taken again.
+Only records are changed: the node is not needed, and no data is removed from a
+disk. Each step compares before it acts, and can be repeated.
 """
 
 import argparse
@@ -29,7 +29,7 @@ NOTHING = 'nothing'
 
 
 def _copied(backend: backends.Backend, move: state.Move) -> float | None:
-    """Percent that is local at the destination of a move."""
+    """Return the copied percentage of a move; None if unknown."""
     answer, _problem = backend.ask(
         move.destination, 'inspect', move.volume_id)
     clone = (answer or {}).get('clone')
@@ -40,11 +40,12 @@ def _copied(backend: backends.Backend, move: state.Move) -> float | None:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What one volume has on the node, and what becomes of it.
+    """The part of a volume on the node, with its loss and its future.
 
-    :param lost: what is lost with the node, in words
-    :param then: what is done, in words
-    :param act: does it; None if nothing has to be done
+    :param what: the role of the node for the volume
+    :param lost: the loss, in words
+    :param then: the result, in words
+    :param act: takes the step; None if nothing has to be done
     """
 
     volume_id: str
@@ -55,25 +56,26 @@ class Step:
 
 
 class Forget(base.Command):
-    """Forget a node that will never come back; first say what is lost.
+    """Forget a node that will never return; show first what is lost.
 
-    Without --yes nothing is changed and the exit code is 1. Refused while
-    the node's volume service is up.
+    Without --yes nothing is changed and the exit code is 1. Refused while the
+    node's volume service is up.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The parser, with the node and --yes."""
+        """Return the parser with the node and --yes."""
         parser = super().get_parser(prog_name)
         parser.add_argument(
             'node', metavar='NODE',
-            help='its volume service, as "doctor" lists it: host@backend')
+            help='volume service of the node (host@backend), as listed by '
+            '"doctor"')
         parser.add_argument('--yes', action='store_true',
-                            help='forget the node; without this option only '
-                            'show what is lost')
+                            help='forget the node; default: only show the '
+                            'losses')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """The rows of the table."""
+        """Return the rows of the table."""
         backend, host = self.app.backend(), parsed_args.node
         steps = plan(
             backend.db, host, self._new_home(backend, host),
@@ -82,16 +84,17 @@ class Forget(base.Command):
                 other, 'has_lv', volume.id, volume.name))
         if not steps and host not in backend.nodes():
             raise errors.CommandError(
-                'Nothing names the node %s; "cinder-localclone doctor" lists '
-                'those of this backend.' % host)
+                'The node %s has no volumes, moves or volume service. '
+                '"cinder-localclone doctor" lists the nodes of this '
+                'backend.' % host)
         if not parsed_args.yes:
             self.app.exit_code = 1
-            return ('Volume', 'What it is there', 'Lost', 'Then'), [
+            return ('Volume', 'Role', 'Lost', 'Then'), [
                 (step.volume_id, step.what, step.lost, step.then)
                 for step in steps] + [
                     ('', 'volume service', NOTHING, 'forgotten')]
         rows = [
-            (volume_id, 'Cinder\'s migration of it has ended: ' + how)
+            (volume_id, 'Cinder\'s own migration has ended: ' + how)
             for volume_id, how in backend.db.interrupted.end_interrupted(
                 host).items()]
         rows += [(step.volume_id, self._done(step)) for step in steps]
@@ -101,7 +104,7 @@ class Forget(base.Command):
         return ('Volume', 'What'), rows
 
     def _done(self, step: Step) -> str:
-        """What one step did; one that fails does not stop the others."""
+        """Take a step and return its result; an error stops this step only."""
         try:
             if step.act:
                 step.act()
@@ -112,7 +115,7 @@ class Forget(base.Command):
 
     @staticmethod
     def _new_home(backend, host):
-        """This node, with its pool: it gets the volumes that are lost."""
+        """Return this node with its pool, the new home of lost volumes."""
         if backend.db.services.by_host().get(host):
             raise errors.CommandError(
                 'The volume service %s is up. Nothing was changed. To take a '
@@ -120,34 +123,32 @@ class Forget(base.Command):
                 'drain %s".' % (host, host))
         if host == backend.host:
             raise errors.CommandError(
-                '%s is this node. Nothing was changed; run it on another one.'
+                '%s is this node. Nothing was changed. Run the command on '
+                'another node.'
                 % host)
         if host.partition('@')[2] != backend.name:
             raise errors.CommandError(
-                '%s is no node of the backend %s: name its volume service '
-                'as "doctor" does, without a pool. Nothing was changed.' % (
+                '%s is not a node of the backend %s: pass its volume service '
+                'as listed by "doctor", without a pool. Nothing was '
+                'changed.' % (
                     host, backend.name))
         answer, problem = backend.ask(backend.host, 'describe')
         if answer is None:
             raise errors.CommandError(
                 'The volume service of this node did not answer. Nothing was '
-                'changed. It has to run: the lost volumes get this node as '
+                'changed. Start it first: the lost volumes get this node as '
                 'their home, and can be deleted from here. ' + problem)
         return answer['host']
 
 
 def plan(db: records.Database, host: str, new_home: str,
-         copied: Callable[[state.Move], float | None],
-         has_lv: Callable[[objects.Volume, str], bool]) -> list[Step]:
-    """The steps, in their order; none if nothing names the node.
+         copied: Callable[[state.Move], float | None]) -> list[Step]:
+    """Return the steps in their order; none for an unknown node.
 
     :param host: service host of the node
-    :param heir: service host with pool of the node that gets the volumes
-        that are lost, so that they can be deleted
-    :param copied: ``copied(move)``: percent that is local at the destination,
-        None if that is unknown
-    :param has_lv: ``has_lv(volume, node)``: whether a node has the LV of a
-        volume; raises LocalCloneError if the node does not say
+    :param new_home: service host, with pool, of the new home of lost volumes,
+        where they can be deleted
+    :param copied: ``copied(move)``: the copied percentage, or None
     """
     moves = db.moves.moves_of(host)
     steps = [step for move in moves
@@ -164,7 +165,7 @@ def plan(db: records.Database, host: str, new_home: str,
 
 
 def _goes_back(move: state.Move, host: str) -> bool:
-    """A live move to the node whose guest may still be at the source."""
+    """Return whether the guest of a live move may still be at its source."""
     return (move.committed and move.phase is Phase.STARTING
             and host == move.destination != move.source)
 
@@ -175,30 +176,29 @@ def _of_move(db: records.Database, host: str,
     if move.is_over:
         if move.cleanup_node == host:
             yield Step(
-                move.volume_id, 'has to clean up after a move', NOTHING,
-                'not waited for any more', lambda: _finish(db, move))
+                move.volume_id, 'pending cleanup of a move', NOTHING,
+                'the cleanup is cancelled', lambda: _finish(db, move))
     elif not move.committed:
         def fail() -> None:
             failed = db.moves.advance(move, Event.FAILED)
             if failed.cleanup_node == host:
                 _finish(db, failed)
         yield Step(
-            move.volume_id, 'a move %s it, not committed' % (
+            move.volume_id, 'uncommitted move %s it' % (
                 'to' if move.destination == host else 'from'),
             NOTHING if move.destination == host else 'see the volume',
             'rolled back', fail)
     elif _goes_back(move, host):
         yield Step(
             move.volume_id, 'destination of a live migration',
-            'writes on the lost node', 'at %s again' % move.source,
+            'writes on the lost node', 'back on %s' % move.source,
             lambda: _finish(db, db.moves.roll_back(move)))
     elif move.source == host != move.destination:
         starting = move.phase is Phase.STARTING
         yield Step(
             move.volume_id, 'source of a move', _not_copied(
                 move, copied(move)),
-            'data that was already copied can be used on '
-            '%s' % move.destination,
+            'copied data can be used on %s' % move.destination,
             (lambda: db.moves.advance(move, Event.SOURCE_DETACHED))
             if starting else None)
 
@@ -212,8 +212,8 @@ def _not_copied(move: state.Move, percent: float | None) -> str:
     if move.phase is Phase.COMPLETING or percent == 100:
         return NOTHING
     if percent is None:
-        return 'data that is not copied yet (unknown how much)'
-    return 'data that is not copied yet (%.1f %%)' % (100 - percent)
+        return 'data not yet copied (unknown amount)'
+    return 'data not yet copied (%.1f %%)' % (100 - percent)
 
 
 def _of_other_home(db: records.Database, host: str, volume: objects.Volume,
@@ -267,12 +267,12 @@ def _of_volume(db: records.Database,
 
 
 def _of_snapshots(db: records.Database, host: str) -> Iterator[Step]:
-    """Snapshots stay where they were taken, wherever their volumes are."""
+    """Yield a step for each snapshot; snapshots do not move."""
     found = db.snapshots.snapshots(db.decommission.snapshots_on(host))
     for snapshot in sorted(found.values(), key=lambda each: each.id):
         if snapshot.status not in statuses.SNAPSHOT_GIVEN_UP:
             yield Step(
-                snapshot.volume_id, 'has its snapshot %s' % snapshot.id,
+                snapshot.volume_id, 'its snapshot %s' % snapshot.id,
                 'the whole snapshot', 'in status "error", to be deleted',
                 functools.partial(db.decommission.give_up_snapshot,
                                   snapshot.id, host))

@@ -17,9 +17,9 @@ from cinder_localclone.core import version
 if typing.TYPE_CHECKING:
     import cinder_localclone.service.operator
 
-#: Exit codes beside 0 and 1.
+#: Exit codes besides 0 and 1.
 USAGE, INTERRUPTED = 2, 130
-#: Where each sub-command is; imported only when it is run.
+#: The class of each sub-command; imported only when it runs.
 COMMANDS = {
     'abort': 'repair:Abort',
     'doctor': 'doctor.doctor:Doctor',
@@ -47,16 +47,16 @@ COMMANDS = {
     'unlock': 'boot:Unlock',
     'volumes': 'volumes:Volumes',
 }
-#: What only the volume service runs.
+#: Sub-commands for the volume service alone.
 HIDDEN = {'encryption run': 'encryption.reencrypt:Run'}
-#: Libraries that log, and repeat, what then ends a command as its error.
+#: Libraries that log an error before the command prints it.
 TALKATIVE = ('amqp', 'cinder', 'kombu', 'os_brick', 'oslo', 'oslo_db',
              'oslo_messaging', 'oslo_privsep', 'oslo_service', 'sqlalchemy',
              'stevedore', 'taskflow')
 
 
 class LocalClone(app.App):
-    """Show node-local volumes that move, and settle moves that are stuck."""
+    """Show volumes and their moves, and repair interrupted moves."""
 
     NAME = 'cinder-localclone'
     LOG = logging.getLogger(NAME)
@@ -74,7 +74,7 @@ class LocalClone(app.App):
     def build_option_parser(
             self, description: str | None, version: str | None,
             argparse_kwargs: dict | None = None) -> argparse.ArgumentParser:
-        """cliff's options, and those that all sub-commands share."""
+        """Return the parser with the options of all sub-commands."""
         parser = super().build_option_parser(
             description, version, dict(argparse_kwargs or {},
                                        prog=self.NAME))
@@ -83,14 +83,15 @@ class LocalClone(app.App):
             help='Cinder\'s configuration; default: /etc/cinder/cinder.conf')
         parser.add_argument(
             '--backend', metavar='SECTION',
-            help='section of the backend; default: the only one there is')
+            help='section of the backend; default: the only section of this '
+            'driver')
         parser.add_argument(
             '--json', action='store_true',
             help='print a JSON list instead of a table')
         return parser
 
     def configure_logging(self) -> None:
-        """One handler, of standard error: whatever is said is said once."""
+        """Log each message once, to standard error."""
         verbose = self.options.verbose_level + 2 * self.options.debug
         root = logging.getLogger()
         root.setLevel({0: logging.ERROR, 1: logging.WARNING,
@@ -98,7 +99,7 @@ class LocalClone(app.App):
         for name in TALKATIVE:
             logging.getLogger(name).setLevel(
                 logging.CRITICAL if verbose < 2 else logging.NOTSET)
-        # oslo.log adds a handler of its own unless there is one already.
+        # oslo.log adds its own handler unless the root logger has a handler.
         for handler in list(root.handlers):
             root.removeHandler(handler)
         root.addHandler(logging.StreamHandler(self.stderr))
@@ -108,7 +109,7 @@ class LocalClone(app.App):
             root.addHandler(file)
 
     def interact(self) -> None:
-        """Without a sub-command: list them; the command line is wrong.
+        """Print the list of sub-commands, because none was given.
 
         :raises SystemExit: with code 2
         """
@@ -120,7 +121,7 @@ class LocalClone(app.App):
             raise SystemExit(USAGE)
 
     def backend(self) -> 'cinder_localclone.service.operator.Backend':
-        """The backend that the command line names.
+        """Return the backend chosen by the command line.
 
         :raises CommandError: if there is none
         """
@@ -129,14 +130,14 @@ class LocalClone(app.App):
             backend.Settings(self.options.config_file), self.options.backend)
 
     def volume_id(self, text: str) -> str:
-        """A volume's id, by that or by its name.
+        """Return the ID of a volume with a name or an ID.
 
-        :raises CommandError: if no volume, or more than one, is called so
+        :raises CommandError: if no volume has this name, or more than one
         """
         return text if names.is_id(text) else self.backend().find(text)
 
     def run_subcommand(self, argv: list[str]) -> int:
-        """Run it; its exit code, or 1 if it raised an error."""
+        """Run a sub-command and return its exit code, 1 after an error."""
         try:
             self.command_manager.find_command(argv)
         except ValueError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cinder-localclone moves``: which volumes move, and how far they are."""
+"""``cinder-localclone moves``: the moves of volumes, with their progress."""
 
 import argparse
 from collections.abc import Callable
@@ -16,23 +16,23 @@ from cinder_localclone.service import operator as backends
 
 COLUMNS = ('Volume', 'From', 'To', 'Phase', 'Size GiB', 'Percent',
            'MiB/s', 'Seconds left', 'Pace', 'Remark')
-#: Phases after which a move that has ended was complete.
+#: Phases in which a move has copied all data when it disappears.
 COPIED = ('migrating', 'completing')
-#: What is said of a node that is not asked.
+#: The remark for a node with a dead service.
 DOWN = 'not asked: its service is down'
 
 
 def progress(backend: backends.Backend, over: bool = True,
              source: str | None = None) -> list[dict]:
-    """One dictionary for each move, as it is at this moment.
+    """Return a dictionary for each move.
 
-    :param over: those, too, that are over but for a clean-up
-    :param source: only those from there
+    :param over: whether to include ended moves with a pending cleanup
+    :param source: only moves from this service host
     """
     alive = backend.nodes()
 
     def ask(host: str, method: str, *arguments: str) -> tuple:
-        # A node that is down takes its time to say nothing.
+        # A call to a node that is down would wait for its time limit.
         return (backend.ask(host, method, *arguments)
                 if alive.get(host, True) else (None, DOWN))
     obstacles = functools.cache(functools.partial(_obstacles, ask))
@@ -83,7 +83,7 @@ def _row(ask, move, obstacles: Callable[[str], str]):
 
 
 def _obstacles(ask, host):
-    """What keeps a node from removing what a move has left there."""
+    """Return what prevents a node from its cleanup after a move."""
     answer, problem = ask(host, 'describe')
     return '; '.join(answer['problems']) if answer else problem
 
@@ -100,7 +100,7 @@ class Bars:
             bars.TextColumn('{task.fields[rest]}'),
             console=console.Console(stderr=True))
         self._tasks: dict = {}
-        #: Whether those that are shown will be copied, as far as one knows.
+        #: Whether each shown move has copied all data, if known.
         self._copied: dict = {}
 
     def __enter__(self) -> 'Bars':
@@ -111,17 +111,17 @@ class Bars:
         self._shown.stop()
 
     def say(self, text: str) -> None:
-        """A line above the bars."""
+        """Print a line above the bars."""
         self._shown.console.print(text, highlight=False, soft_wrap=True)
 
     def show(self, rows: list[dict]) -> None:
-        """What :func:`progress` gives; what is gone from it has ended."""
+        """Show the result of :func:`progress`; missing moves have ended."""
         for row in rows:
             key = row['Volume'], row['From'], row['To']
             if key not in self._tasks:
                 self._tasks[key] = self._shown.add_task(
                     '%s %s > %s' % key, total=100, rest='')
-            # What is unknown now is no less than it was.
+            # An unknown percentage keeps its last value.
             known = {} if row['Percent'] is None else {
                 'completed': row['Percent']}
             self._shown.update(
@@ -136,9 +136,9 @@ class Bars:
 
 
 def watch(backend: backends.Backend, seconds: float | None) -> None:
-    """Show progress bars on standard error until nothing moves.
+    """Show progress bars on standard error until no volume moves.
 
-    :param seconds: for at most as long
+    :param seconds: the time limit; None for no limit
     """
     deadline = time.monotonic() + seconds if seconds else None
     with Bars() as bars:
@@ -158,21 +158,21 @@ def _rest(row):
 
 
 class Moves(base.Command):
-    """List the volumes that are moving, with their progress."""
+    """List the moves of volumes, with their progress."""
 
     nothing = 'No volume is moving.'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The parser, with what it takes to watch."""
+        """Return the parser with --watch and --seconds."""
         parser = super().get_parser(prog_name)
         parser.add_argument('--watch', action='store_true',
-                            help='show progress bars until nothing moves')
+                            help='show progress bars until no volume moves')
         parser.add_argument('--seconds', type=float, metavar='N',
-                            help='with --watch: for at most N seconds')
+                            help='with --watch: stop after N seconds')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """The rows of the table."""
+        """Return the rows of the table."""
         backend = self.app.backend()
         if parsed_args.watch:
             watch(backend, parsed_args.seconds)

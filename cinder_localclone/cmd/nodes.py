@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cinder-localclone nodes``: what each node of the backend has and takes."""
+"""``cinder-localclone nodes``: the nodes of the backend, with their space."""
 
 import argparse
 import typing
@@ -16,15 +16,16 @@ COLUMNS = ('Node', 'Service', 'Zone', 'Volumes', 'GiB', 'Free GiB',
 
 
 class Nodes(base.Command):
-    """List the nodes of the backend: their volumes, room, and moves.
+    """List the nodes of the backend: volumes, free space and moves.
 
-    Exits with 1 if one is down, does not answer or can't take volumes.
+    The exit code is 1 if a node is down, does not answer or can't receive
+    volumes.
     """
 
-    nothing = 'The backend has no nodes yet: start cinder-volume on one.'
+    nothing = 'The backend has no nodes: start cinder-volume on a node.'
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """The rows of the table."""
+        """Return the rows of the table."""
         backend = self.app.backend()
         alive, db = backend.nodes(), backend.db
         volumes = db.inventory.all_volumes(backend.name)
@@ -65,7 +66,7 @@ class Nodes(base.Command):
     @staticmethod
     def _ask(backend: backends.Backend, host: str, up: bool
              ) -> tuple[dict[str, typing.Any] | None, str, bool]:
-        """A node's room, what is to be said of it, whether it is ready."""
+        """Return a node's free space, remark and readiness."""
         if not up:
             return None, 'its service is down', False
         answer, problem = backend.ask(host, 'describe')

@@ -12,19 +12,20 @@ from cinder_localclone.service import operator as backends
 
 
 class Repair(base.Command):
-    """Take the next safe steps for a volume, or for all; say what was done.
+    """Take the next safe steps for a volume, or for all volumes.
 
-    It is what the services do periodically by themselves. Exits with 1 if
-    something is in the way or, with --dry-run, differs.
+    The volume services take the same steps periodically. The exit code is 1 if
+    a step is blocked or, with --dry-run, if a difference is found.
     """
 
     nothing = 'There is nothing to do.'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The parser, with the volume's id and --dry-run."""
+        """Return the parser with the volume and --dry-run."""
         parser = super().get_parser(prog_name)
         parser.add_argument('volume', metavar='VOLUME', nargs='?',
-                            help='its id or name; default: all volumes')
+                            help='ID or name of the volume; default: all '
+                            'volumes')
         parser.add_argument('--dry-run', action='store_true',
                             help='only show differences from the records')
         parser.add_argument(
@@ -34,7 +35,7 @@ class Repair(base.Command):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """The rows of the table."""
+        """Return the rows of the table."""
         backend = self.app.backend()
         one, dry_run = parsed_args.volume, parsed_args.dry_run
         if parsed_args.without_source:
@@ -59,7 +60,7 @@ class Repair(base.Command):
 
     @staticmethod
     def _without_source(backend, volume_id, dry_run):
-        """Have the destination of one volume give out what it has."""
+        """Make the local data of a volume readable on its destination."""
         if not volume_id or dry_run:
             raise errors.CommandError(
                 '--without-source needs a volume, and can\'t be combined with '
@@ -74,7 +75,7 @@ class Repair(base.Command):
 
     @staticmethod
     def _all(backend, hosts):
-        # Remains of volumes that are gone are found by their moves alone.
+        # Pending cleanups of deleted volumes are found by their move records.
         volumes = {each.volume_id for each in backend.db.moves.readable()
                    if names.same_backend(each.source or each.destination,
                                          backend.host)}
@@ -85,7 +86,7 @@ class Repair(base.Command):
 
     @staticmethod
     def _on_node(backend, host, volume_id, volume, move, pending, dry_run):
-        """What was done, or differs, on one node; whether that is all."""
+        """Return the steps or differences of a node, and if it is clean."""
         answer, problem = backend.ask(
             host, 'inspect' if dry_run else 'repair', volume_id)
         if answer is None:
@@ -100,23 +101,23 @@ class Repair(base.Command):
 
 
 class Settle(base.VolumeCommand):
-    """Base of the two: one call to the node that decides."""
+    """Base of abort and resume: a call to the deciding node."""
 
     method = ''
     done = ''
 
     @staticmethod
     def decides(move: state.Move) -> str:
-        """The service host that is asked."""
+        """Return the service host to call."""
         raise NotImplementedError
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """The one row of the table."""
+        """Return the row of the table."""
         backend = self.app.backend()
         _volume, move = backend.volume(parsed_args.volume)
         if move is None:
             raise errors.CommandError(
-                'Volume %s is not moving: it has no move. Nothing was '
+                'Volume %s is not moving. Nothing was '
                 'changed.' % parsed_args.volume)
         host = self.decides(move)
         backend.call(host, self.method, parsed_args.volume)
@@ -125,10 +126,11 @@ class Settle(base.VolumeCommand):
 
 
 class Abort(Settle):
-    """Roll a move back, if that loses nothing.
+    """Roll a move back, if no data is lost.
 
-    A move that is not committed, or a live move whose guest never left the
-    source. Refused if the destination has the volume open or was written to.
+    The move must be uncommitted, or a live move with its guest still on the
+    source. Refused if the volume is open on the destination, or was written
+    there.
     """
 
     method = 'abort'
@@ -136,15 +138,15 @@ class Abort(Settle):
 
     @staticmethod
     def decides(move: state.Move) -> str:
-        """Whoever has the volume now."""
+        """Return the current home of the volume."""
         return move.destination if move.committed else move.source
 
 
 class Resume(Settle):
-    """Let the copy of a live move begin, although the source is attached.
+    """Start the copy of a live move, although the source is attached.
 
-    For a live migration whose detach of the source was lost. Refused while
-    anything has the volume open on the source.
+    Use it after a live migration, if the detach on the source was lost.
+    Refused while the volume is open on the source.
     """
 
     method = 'resume'
@@ -152,6 +154,6 @@ class Resume(Settle):
 
     @staticmethod
     def decides(move: state.Move) -> str:
-        """The source, which knows whether the volume is open there."""
+        """Return the source, which knows whether the volume is open there."""
         return (move.source if move.phase is state.Phase.STARTING
                 else move.destination)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cinder-localclone show``: one volume, by the records and by its nodes."""
+"""``cinder-localclone show``: a volume in the records and on its nodes."""
 
 import argparse
 from collections.abc import Iterator
@@ -11,18 +11,18 @@ from cinder_localclone.core import inspection
 from cinder_localclone.core import names
 from cinder_localclone.service import operator as backends
 
-#: What, in words, as values.
+#: (kind, text, values).
 Said = Iterator[tuple[str, str, typing.Any]]
 
 
 class Show(base.VolumeCommand):
-    """Show a volume: its records, what each node has of it, differences.
+    """Show a volume: its records, its devices on each node, differences.
 
-    Exits with 1 if a node differs from the records or does not answer.
+    The exit code is 1 if a node differs from the records or does not answer.
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """The rows of the table."""
+        """Return the rows of the table."""
         backend = self.app.backend()
         volume, move = backend.volume(parsed_args.volume)
         pending = backend.db.moves.pending_cleanups(parsed_args.volume)
@@ -88,8 +88,8 @@ def _on_node(answer) -> Said:
             ', attached remotely' if answer['remote'] else '',
             answer['handle']['opened']), answer['handle']
     for top in answer['upper_devices'] if answer else ():
-        yield ('guard' if names.volume_of_guard(top['name']) else
-               'decrypted'), '%s, open count %d' % (
+        yield ('header guard' if names.volume_of_guard(top['name']) else
+               'crypt device'), '%s, open count %d' % (
             top['name'], top['opened']), top
     if answer and answer['clone']:
         yield 'clone', '%(hydrated)d of %(regions)d regions, mode ' \

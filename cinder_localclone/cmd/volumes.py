@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cinder-localclone volumes``: which volumes are on which node."""
+"""``cinder-localclone volumes``: the volumes and their nodes."""
 
 import argparse
 import typing
@@ -17,24 +17,24 @@ COLUMNS = ('Volume', 'Name', 'Node', 'Status', 'GiB', 'Attached on',
 
 
 class Volumes(base.Command):
-    """List the volumes of the backend, or of one node.
+    """List the volumes of the backend, or of a node.
 
-    Those that are moving are their destination's from the commit on.
+    A moving volume belongs to its destination from the commit on.
     """
 
     nothing = 'There are no volumes.'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The parser, with the node."""
+        """Return the parser with the node."""
         parser = super().get_parser(prog_name)
         parser.add_argument(
             '--node', metavar='NODE',
-            help='only those whose home is this node, by its service '
+            help='show only the volumes of this node, by its service '
                  '(host@backend) or its host name')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """The rows of the table."""
+        """Return the rows of the table."""
         backend = self.app.backend()
         only = node(list(backend.nodes()), parsed_args.node) if (
             parsed_args.node) else None
@@ -63,26 +63,26 @@ class Volumes(base.Command):
 
 
 def printable(name: str) -> str:
-    """What a volume's owner calls it, as one line of a terminal."""
+    """Return the name of a volume as a line for a terminal."""
     return ''.join(each if each.isprintable() else '?' for each in name)
 
 
 def node(hosts: list[str], text: str) -> str:
-    """A node, by its service host or its host's name.
+    """Return a node by its service host or its host name.
 
-    :raises CommandError: if it is none
+    :raises CommandError: if there is no such node
     """
     found = [host for host in hosts
              if text in (host, host.partition('@')[0])]
     if len(found) != 1:
         raise errors.CommandError(
-            '%s is no node of the backend; there are: %s.' % (
+            '%s is not a node of the backend. Its nodes: %s.' % (
                 text, ', '.join(hosts) or 'none'))
     return found[0]
 
 
 def encrypted_by(row: typing.Any) -> str:
-    """Who encrypts a volume, by its row; '' if nobody does."""
+    """Return the encrypting service of a volume by its row, or ''."""
     if row.encryption_key_id:
         return 'Nova'
     try:

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Having a volume decrypted: its header and a record say whose key it takes.
+"""Open encrypted volumes with the key of the recorded secret.
 
-A header by itself could name any secret of the service: that of a volume
-which is not encrypted is whatever its guest has written there. So a header
-is compared with its pin (:mod:`.pinning`) before any secret is asked for. The
-secret on record is used; and another one, which the header says is in its
-place while the key is being changed, only if the key manager's own name of it
-says that it is this volume's.
+A guest can write any header to an unencrypted volume, and a header can name
+any secret of the service. Therefore the header is compared with its pin
+(:mod:`.pinning`) before a secret is requested. The recorded secret is tried
+first. During a key rotation the header may name a second secret. It is used
+only if its name in the key manager is the name of this volume.
 """
 
 from collections.abc import Callable
@@ -28,22 +27,22 @@ LOG = logging.getLogger(__name__)
 def key_of(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
            volume_id: str, header: luks_header.Header,
            expected: pinning.Expected, luks: str = '') -> bytes:
-    """A key that opens a volume, proven.
+    """Return a key that opens a volume.
 
-    While its key is being changed it has two, and either may be gone from
-    the key manager.
+    The key is tested before it is returned. During a key rotation a volume has
+    two secrets, and the key manager may hold either.
 
-    :param header: of the volume
-    :param expected: the header and the secret on record: what its row says,
-        or what was noted when it was open on this node
-    :param luks: the UUID that its header had then; '' if it is not known
-    :raises ForeignHeader: if the header is another one
+    :param header: the header of the volume
+    :param expected: the pinned header and the recorded secret: from the row,
+        or from the notes that this node made when it opened the volume
+    :param luks: the UUID of the header in these notes; '' if unknown
+    :raises ForeignHeader: if the header is not the expected header
     :raises KeyUnavailable: if the key manager does not answer
-    :raises KeyRefused: if it gives none
-    :raises WrongKey: if what it gives opens nothing
-    :raises NotRecovered: if it would, once a re-encryption is over of which
-        only the end is missing
-    :raises NotEnded: if that can't be made
+    :raises KeyRefused: if the key manager refuses the secret
+    :raises WrongKey: if the secret opens no key slot
+    :raises NotRecovered: if the key is right, but the last step of a
+        re-encryption is missing
+    :raises NotEnded: if no secret opens a volume with this step missing
     :raises HeaderDamaged: if the header names no secret
     """
     def test(key: bytes) -> None:
@@ -62,11 +61,12 @@ def key_of(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
 @contextlib.contextmanager
 def _no_backup_wanted(volume_id: str, header: luks_header.Header
                       ) -> Iterator[None]:
-    """Nobody is told to restore the header of what is re-encrypted.
+    """Replace HeaderDamaged by NotRecovered for a re-encrypted volume.
 
-    Its backups are of before, also when that has just ended.
+    The remedy of HeaderDamaged is to restore a backup. Backups are older than
+    the re-encryption, also if it has just ended.
 
-    :param header: as it was when it could be read
+    :param header: the last header that could be read
     """
     try:
         yield
@@ -80,7 +80,7 @@ def _no_backup_wanted(volume_id: str, header: luks_header.Header
 
 
 def is_complete(header: luks_header.Header) -> bool:
-    """Whether only the end of a volume's re-encryption is missing."""
+    """Return whether a re-encryption lacks only its last step."""
     return bool(header.reencryption and header.reencryption.complete)
 
 
@@ -94,16 +94,20 @@ def _opening(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
              volume_id: str, header: luks_header.Header,
              expected: pinning.Expected, luks: str,
              use: Callable[[bytes], None]) -> bytes:
-    """:param use: raises WrongKey if it is given another one"""
+    """Return the first key of the header that ``use`` accepts.
+
+    :param use: called with a key; raises WrongKey if the key is wrong
+    """
     damaged = (encryption_exceptions.NotEnded if is_complete(header)
                else encryption_exceptions.HeaderDamaged)
     error: Exception = damaged(
-        path=names.handle_path(volume_id), reason='it names no secret with a '
-        'key that opens it')
+        path=names.handle_path(volume_id), reason='its tokens name no secret '
+        'with a key slot')
     for token in _of_volume(crypt, volume_id, header, expected, luks):
         try:
-            # That another secret is the volume's, only the header says; of
-            # this one it may be LVM's tags alone, on the same disk.
+            # Only the header says that another secret belongs to this volume.
+            # The recorded secret may come from LVM tags alone, on the same
+            # disk.
             recorded = token.key == expected.key
             key = keys.get(
                 token.key, token.key_format,
@@ -123,9 +127,9 @@ def _opening(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
 def _of_volume(crypt: crypt_interfaces.Crypt, volume_id: str,
                header: luks_header.Header, expected: pinning.Expected,
                luks: str) -> list[luks_header.Token]:
-    """The tokens that may be used, that of the secret on record first.
+    """Return the usable tokens, the recorded secret's first.
 
-    :raises ForeignHeader: if there can't be any
+    :raises ForeignHeader: if the header has no usable token
     """
     pinning.check(volume_id, header, expected)
     path, recorded = names.handle_path(volume_id), expected.key
@@ -150,15 +154,16 @@ def end_reencryption(
         crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
         volume_id: str, header: luks_header.Header, expected: pinning.Expected,
         luks: str = '', check: Callable[[], None] = lambda: None) -> None:
-    """Write that a re-encryption is over of which only that is missing.
+    """Write the missing last step of a re-encryption to the header.
 
-    The volume is at rest, and at home; nothing re-encrypts it. It may be open.
+    The volume is at rest on its home, and no re-encryption runs. The volume
+    may be open.
 
-    :param header: that says so
-    :param check: as of :func:`open_volume`
-    :raises HeaderInUse: if others write to its header
-    :raises NotEnded: if more is missing than was seen
-    :raises LocalCloneError: as :func:`key_of`
+    :param header: the header with only its last step missing
+    :param check: as for :func:`open_volume`
+    :raises HeaderInUse: if another process writes to the header
+    :raises NotEnded: if more than the last step is missing
+    :raises LocalCloneError: as for :func:`key_of`
     """
     def end(key: bytes) -> None:
         check()
@@ -184,28 +189,32 @@ def open_volume(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
                 recovers: bool = False, luks: str = '',
                 check: Callable[[], None] = lambda: None,
                 proven: Callable[[], None] = lambda: None) -> None:
-    """Have a volume decrypted whose handle is here; it is not yet.
+    """Create the crypt device of a volume.
 
-    :param expected: as of :func:`key_of`; ``luks``, too
-    :param keep_header: nobody is to write its header: it is not at rest, or
-        not at home
-    :param readonly: neither is its data written, as a snapshot's
-    :param recovers: nevertheless, if its re-encryption was interrupted: then
-        it is at rest, and at home. To open it writes to it
-    :param check: called when all was waited for, before anything is written
-        or opened; it raises an error if the volume is not to be open any more
-    :param proven: called when the header is known to be that of the volume
-    :raises NotRecovered: if its re-encryption was interrupted, and nobody is
-        to write to it
-    :raises LocalCloneError: as :func:`key_of`
+    The handle exists on this node, and the crypt device does not.
+
+    :param expected: as for :func:`key_of`, also ``luks``
+    :param keep_header: do not write to the header: the volume is moving, or
+        its home is another node
+    :param readonly: open read-only, without any write to header or data: for a
+        snapshot
+    :param recovers: open an interrupted re-encryption even with
+        ``keep_header``, which writes to the header. The caller knows that the
+        volume is at rest on its home
+    :param check: called after all waits, before the first write and before the
+        volume is opened; raises an error if the volume must stay closed
+    :param proven: called when the header is known to be the volume's own
+    :raises NotRecovered: if a re-encryption was interrupted, and the header
+        must not be written
+    :raises LocalCloneError: as for :func:`key_of`
     """
     found = header = crypt.header(volume_id)
     pinning.check(volume_id, header, expected)
     keeps = readonly or keep_header
     ends = is_complete(header) and (not keeps or recovers and not readonly)
     if header.reencryption and not header.reencryption.interrupted:
-        # cryptsetup's lock is one for all volumes made of one another, of
-        # which another may be at work.
+        # Volumes cloned from each other share cryptsetup's lock, and a process
+        # may be re-encrypting another of them.
         keeps = True
     elif header.reencryption and keeps:
         if readonly or not recovers:
@@ -232,10 +241,10 @@ def open_volume(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
             with _no_backup_wanted(volume_id, found):
                 crypt.open_sealed(volume_id, expected.key, *how)
             _check_opened(crypt, volume_id, header)
-        # What it names was compared before anybody was asked.
+        # The header was checked before the key manager was called.
         if not _is_opened_sealed(volume_id, open_sealed, exc):
             if failed:
-                raise failed from exc  # who may be there later
+                raise failed from exc  # its key manager may answer later
             raise
         proven()
         return
@@ -250,11 +259,12 @@ def open_volume(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
 
 def _is_opened_sealed(volume_id: str, act: Callable[[], None],
                       away: encryption_exceptions.KeyUnavailable) -> bool:
-    """Whether the key that is kept of a volume has opened it.
+    """Return whether the sealed key of this node has opened the volume.
 
-    :param away: what the key manager has failed with. It is the cause of
-        whatever fails here: with its key the same may succeed
-    :raises NotPossible: if the volume is not to be open any more
+    :param away: the error of the key manager. It becomes the cause of each
+        error raised here, because with the key manager's key the call may
+        succeed
+    :raises NotPossible: if the volume must stay closed
     """
     try:
         return _is_done_sealed(volume_id, 'opened', act)
@@ -266,12 +276,12 @@ def _is_opened_sealed(volume_id: str, act: Callable[[], None],
 
 def _check_opened(crypt: crypt_interfaces.Crypt, volume_id: str,
                   header: luks_header.Header) -> None:
-    """Close a volume that cryptsetup has opened by another header.
+    """Close the volume if cryptsetup has read a header other than checked.
 
-    Nobody was given its path yet.
+    The path was not returned to a caller yet.
 
     :param header: the header that was checked
-    :raises OpenedOtherwise: if it was another one
+    :raises OpenedOtherwise: if the kernel's table does not match it
     """
     try:
         pinning.check_opened(volume_id, header.pin, header.becoming,
@@ -285,10 +295,12 @@ def _try_to_end(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
                 volume_id: str, header: luks_header.Header,
                 expected: pinning.Expected, luks: str,
                 check: Callable[[], None]) -> Exception | None:
-    """What kept a re-encryption from being ended: its key may open it yet.
+    """Try to end a re-encryption, and return the error if that fails.
 
-    :raises KeyUnavailable: if no key is to be had, of those that are kept
-        neither: it is not tried twice, which may take its time
+    The volume may still open with its key.
+
+    :raises KeyUnavailable: if neither the key manager nor this node has a key.
+        Opening needs the same key, so there is no second, slow attempt
     """
     try:
         end_reencryption(crypt, keys, volume_id, header, expected, luks,
@@ -306,9 +318,9 @@ def _try_to_end(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
 
 def _is_done_sealed(volume_id: str, what: str, act: Callable[[], None]
                     ) -> bool:
-    """Whether the key that is kept of a volume was enough.
+    """Return whether the sealed key of this node was enough.
 
-    :param what: was to be done, such as "opened"
+    :param what: a participle for the log, such as "opened"
     """
     try:
         act()
@@ -319,20 +331,20 @@ def _is_done_sealed(volume_id: str, what: str, act: Callable[[], None]
                       'volume': volume_id, 'what': what, 'error': exc})
         return False
     LOG.warning('The key manager did not answer: volume %(volume)s was '
-                '%(what)s with the key that this node keeps.',
+                '%(what)s with the sealed key of this node.',
                 {'volume': volume_id, 'what': what})
     return True
 
 
 def grow(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
          volume_id: str, expected: pinning.Expected) -> None:
-    """What decrypts a volume gets as long as its handle has become.
+    """Extend the crypt device of a volume to the length of its handle.
 
-    A guest may have it open, so what was changed meanwhile closes nothing.
+    A guest may have the volume open, so an error does not close it.
 
-    :raises OpenedOtherwise: if its header was changed meanwhile; its path is
-        not given out
-    :raises LocalCloneError: as :func:`key_of`
+    :raises OpenedOtherwise: if the header was changed meanwhile; the caller
+        does not return the path
+    :raises LocalCloneError: as for :func:`key_of`
     """
     header = crypt.header(volume_id)
     try:

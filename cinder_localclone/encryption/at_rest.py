@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Headers that may be written: nobody else has the volume open."""
+"""Volumes at rest, with headers that this node may write."""
 
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core.formats import luks_header
@@ -12,14 +12,14 @@ from cinder_localclone.core import statuses
 
 
 def volume(node: Node, volume_id: str) -> objects.Volume:
-    """A volume here whose header nobody else has open; its handle is there.
+    """Return a volume at rest on its home, and ensure its handle.
 
-    For a caller that holds its lock.
+    No other node has its header open. The caller holds the volume's lock.
 
-    :raises StaleMove: if this node is not its home
-    :raises NotAtRest: if it is moving, or passed through to another node
-    :raises KeyNotChanged: if this driver does not encrypt it, or if it is
-        being made, or removed
+    :raises StaleMove: if this node is not the volume's home
+    :raises NotAtRest: if the volume is moving, or remotely attached
+    :raises KeyNotChanged: if the driver does not encrypt the volume, or its
+        status forbids a change
     """
     found = nodes.volume_at_home(node, volume_id)
     if rows.recorded(found) is None:
@@ -40,12 +40,12 @@ def volume(node: Node, volume_id: str) -> objects.Volume:
 
 
 def to_change(node: Node, volume: objects.Volume) -> luks_header.Header:
-    """Return the header of a volume at rest, to be written; both copies.
+    """Return the header of a volume at rest, with both copies repaired.
 
     :param volume: its row
-    :raises ForeignHeader: if it is not the one that the row has pinned
-    :raises KeyNotChanged: if it may not
-    :raises HeaderDamaged: if it can't be read
+    :raises ForeignHeader: if the header differs from the pin in the row
+    :raises KeyNotChanged: if the volume is being re-encrypted
+    :raises HeaderDamaged: if the header can't be read
     """
     volume_id = volume.id
     header = node.crypt.header(volume_id, mend=True)

@@ -1,21 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Upper devices: crypt devices and header guards; re-encryption beside them.
 
-A volume that Nova encrypts has a header guard (:mod:`.dm_tables`) and a path
-that leads to it. Cinder writes the header, so Cinder gets the handle. A volume
-that the driver encrypts has a crypt device. Any other volume has no upper
-device.
+A volume that Nova encrypts has a header guard (:mod:`.dm_tables`) and a link
+to it. Cinder writes the header, so Cinder gets the handle. A volume that the
+driver encrypts has a crypt device. Any other volume has no upper device.
 
-The upper device exists before a user gets its path, and as long as an
-attachment says that the volume is used here. It is closed where the volume is
-unused before another node may open it. So "the volume is unused" is
-:func:`users`, and a fence is :func:`ensure_closed`.
+The upper device is created before its path is returned. It stays while an
+attachment names this node. It is closed when the volume is unused, before
+another node may open the volume. :func:`users` tells whether a volume is
+unused, and :func:`ensure_closed` is the fence.
 
-Only the node that gives the path out decrypts the volume and asks for its key.
+Only a node that exports or attaches the decrypted volume requests its key.
 
-Nobody writes a header, nor moves, copies or closes a volume, while it is being
-re-encrypted, unless that is paused before. It goes on by itself when it may
-again: see :mod:`.reencrypt`.
+A header is not written, and a volume is not moved, copied or closed, during a
+re-encryption. The re-encryption is paused first and continues by itself: see
+:mod:`.reencrypt`.
 """
 
 from collections.abc import Iterator
@@ -46,13 +45,13 @@ from cinder_localclone.encryption import activate
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds after which an attachment that was ended, and is still there,
-#: counts as one again.
+#: Seconds after which an attachment that still exists counts again, although
+#: its end was announced.
 ENDING = 60
 
 
 def path(volume: objects.Volume) -> str:
-    """Where whoever uses a volume finds it, on every node the same."""
+    """Return the path of a volume for its user, the same on every node."""
     volume_id = rows.handle_id(volume)
     if rows.recorded(volume):
         return names.crypt_path(volume_id)
@@ -61,12 +60,17 @@ def path(volume: objects.Volume) -> str:
 
 
 def has_one(volume: objects.Volume) -> bool:
-    """Whether a volume has a top where it is used."""
+    """Return whether a volume has an upper device where it is used."""
     return bool(rows.is_encrypted_by_nova(volume) or rows.recorded(volume))
 
 
 def exported_path(node: Node, volume: objects.Volume) -> str:
-    """What other nodes are to be served of a volume here; it is there."""
+    """Return the path to export to other nodes.
+
+    The volume's handle exists on this node. If the volume has an upper device,
+    a second device above the handle is created for the export: the kernel does
+    not open the handle for both.
+    """
     volume_id = rows.handle_id(volume)
     if not has_one(volume):
         return names.handle_path(volume_id)
@@ -75,11 +79,11 @@ def exported_path(node: Node, volume: objects.Volume) -> str:
 
 
 def users(node: Node, volume_id: str) -> int:
-    """How many on this node use a volume.
+    """Return the number of users of a volume on this node.
 
-    All iSCSI initiators that it is served to count as one. The destination
-    of a move is none of them: it reads the source device. Nor is a top that
-    nobody has open.
+    All iSCSI initiators of an export count as one user. The destination of a
+    move is no user, because it reads the source device. An upper device that
+    is not open is no user.
     """
     return _users(node, _devices_of(node, volume_id), volume_id)
 
@@ -96,13 +100,13 @@ def _users(node: Node, present: survey.Survey, volume_id: str) -> int:
 
 
 def ensure_closed(node: Node, volume_id: str) -> None:
-    """Nothing uses a volume on this node, and its top is gone.
+    """Close the upper device of a volume that is unused on this node.
 
-    A re-encryption is paused before, so that it is no such use.
-    Whoever still has its path finds nothing there. What an attachment names
-    is opened again by the node's look, if whatever is to be done now fails.
+    A re-encryption is paused first, so it does not count as a user. The path
+    of the volume leads nowhere afterwards. If the caller fails, the next sweep
+    opens the volume again for its attachments.
 
-    :raises SourceBusy: if anything uses it; its top is left alone then
+    :raises SourceBusy: if the volume is used; its upper device is unchanged
     """
     present = _devices_of(node, volume_id)
     if present.crypt(volume_id):
@@ -110,7 +114,7 @@ def ensure_closed(node: Node, volume_id: str) -> None:
         present = _devices_of(node, volume_id)
     count = _users(node, present, volume_id)
     if not count and present.upper_devices(volume_id):
-        # Only now: an idle one keeps the handle open.
+        # Count before this: an idle crypt device keeps the handle open.
         try:
             node.handles.close_upper(volume_id)
         except exceptions.CommandFailed:
@@ -124,9 +128,9 @@ def ensure_closed(node: Node, volume_id: str) -> None:
 
 
 def is_used_here(node: Node, volume: objects.Volume) -> bool:
-    """Whether an attachment says that this node uses a volume.
+    """Return whether an attachment says that this node uses a volume.
 
-    Not one that has just been ended.
+    An attachment does not count for :data:`ENDING` seconds after its end.
     """
     since = time.monotonic() - ENDING
     return any(each.connector and node.is_at(each.connector, node.host)
@@ -135,7 +139,7 @@ def is_used_here(node: Node, volume: objects.Volume) -> bool:
 
 
 def note_detached(node: Node, volume: objects.Volume) -> None:
-    """The attachments of a volume on this node are being ended."""
+    """Note that the attachments of a volume on this node are ending."""
     now = time.monotonic()
     for each in [each for each, when in list(node.detached.items())
                  if when < now - ENDING]:
@@ -146,15 +150,16 @@ def note_detached(node: Node, volume: objects.Volume) -> None:
 
 
 def open(node: Node, volume: objects.Volume, lv: str = '') -> None:
-    """What a volume's path leads to is there; its handle is already.
+    """Open a volume for its user; its handle exists.
 
-    :param volume: its row, as it is now
-    :param lv: the LV that the node has of it; '' if it passes it through
-    :raises HeaderDamaged: if it does not begin with the header that Nova
-        would look for: Nova is not asked then, which would format it
-    :raises SourceBusy: if something has the guard open beyond which Cinder
-        is to write
-    :raises LocalCloneError: if the header can't be read, or there is no key
+    :param volume: its current row
+    :param lv: the LV of the volume on this node; '' if it is remotely attached
+    :raises HeaderDamaged: if the volume does not begin with the header that
+        Nova reads. Nova would format such a volume, so it does not get the
+        path
+    :raises SourceBusy: if the header guard is in use, and Cinder has to write
+        the header
+    :raises LocalCloneError: if the header can't be read, or the key is missing
     """
     if rows.recorded(volume):
         ensure_open(node, volume, lv)
@@ -170,9 +175,10 @@ def open(node: Node, volume: objects.Volume, lv: str = '') -> None:
 
 
 def _open_for_cinder(node: Node, volume: objects.Volume) -> None:
-    """Cinder reads or writes all of a volume that Nova encrypts.
+    """Open a volume that Nova encrypts, for a copy by Cinder.
 
-    What it writes to the header would not get through a guard that is left.
+    Remove the header guard if Cinder writes the volume: the guard would
+    discard writes to the header.
     """
     volume_id = rows.handle_id(volume)
     if node.handles.survey().guard(volume_id):
@@ -184,11 +190,12 @@ def _open_for_cinder(node: Node, volume: objects.Volume) -> None:
 
 
 def open_for_guest(node: Node, volume_id: str, lv: str = '') -> None:
-    """The same for a volume that Nova encrypts, and is about to use."""
+    """Open a volume that Nova encrypts, for a guest."""
     present = node.handles.survey()
     header = present.header_guarded(volume_id)
     if not header:
-        # One that is too short keeps what it is known to have.
+        # Without a guard of the handle's full length, read the length of the
+        # header from the volume.
         header = node.handles.header_sectors(volume_id)
     found = present.lvs.get(lv)
     if found and names.guarded(found.tags) != header:
@@ -199,7 +206,9 @@ def open_for_guest(node: Node, volume_id: str, lv: str = '') -> None:
 
 
 def grow(node: Node, volume: objects.Volume) -> None:
-    """A volume's handle is longer; so is its top, if there is one.
+    """Extend the upper device of a volume to the new length of its handle.
+
+    A volume without an upper device is unchanged.
 
     :param volume: its row
     """
@@ -215,11 +224,12 @@ def grow(node: Node, volume: objects.Volume) -> None:
 
 
 def close_if_idle(node: Node, volume_id: str) -> bool:
-    """Close the top of a volume, for good, unless something uses that.
+    """Close the upper device of a volume for good, unless it is in use.
 
-    A re-encryption is paused before; it opens a volume that it goes on with.
+    A running re-encryption is paused first. It opens the volume itself when it
+    continues. A boot does not open the volume again.
 
-    :returns: whether there is none afterwards
+    :returns: whether the upper device is gone
     """
     present = node.handles.survey()
     if any(top.opened for top in present.upper_devices(volume_id)):
@@ -239,9 +249,11 @@ def close_if_idle(node: Node, volume_id: str) -> bool:
 
 
 def ensure_unopened(node: Node, volume_id: str) -> None:
-    """The same as an error, for whoever waits for a late close.
+    """Close the upper device of a volume for good, or raise an error.
 
-    :raises SourceBusy: if something uses it
+    The caller waits for the last user to close the volume.
+
+    :raises SourceBusy: if the upper device is in use
     """
     if not close_if_idle(node, volume_id):
         raise exceptions.SourceBusy(
@@ -250,12 +262,10 @@ def ensure_unopened(node: Node, volume_id: str) -> None:
 
 
 def is_wanted(node: Node, volume: objects.Volume) -> bool | None:
-    """Whether the top of a volume that has one is to be here.
+    """Return whether a volume needs its upper device on this node.
 
-    Its attachments say so.
-
-    :returns: None if they do not: somebody is about to attach it, with an
-        attachment already or not, or it is Cinder itself that has it
+    :returns: None if the attachments do not say: an attach is beginning, or
+        Cinder itself has the volume open
     """
     if is_used_here(node, volume):
         return True
@@ -269,10 +279,10 @@ def is_wanted(node: Node, volume: objects.Volume) -> bool | None:
 
 def differs(node: Node, volume: objects.Volume, present: survey.Survey,
             links: Mapping[str, str]) -> bool:
-    """Whether the top of a volume here is not as its attachments say.
+    """Return whether the upper device differs from the attachments.
 
-    :param present: what there is on this node
-    :param links: where its paths lead
+    :param present: the survey of this node
+    :param links: the targets of the links on this node, by volume
     """
     if rows.recorded(volume):
         return crypt_differs(present, volume, is_wanted(node, volume))
@@ -290,12 +300,12 @@ def differs(node: Node, volume: objects.Volume, present: survey.Survey,
 
 
 def reconcile(node: Node, volume: objects.Volume, lv: str = '') -> None:
-    """The top of a volume is as its attachments say; its handle is here.
+    """Open or close the upper device of a volume by its attachments.
 
-    What fails is logged, and stops nothing else: least of all the copy that
-    may mend it.
+    The handle exists on this node. An error is logged and not raised: the copy
+    of the volume must continue, because it may remove the cause.
 
-    :param lv: as :func:`open`
+    :param lv: as for :func:`open`
     """
     try:
         if not has_one(volume):
@@ -307,16 +317,16 @@ def reconcile(node: Node, volume: objects.Volume, lv: str = '') -> None:
                 rows.recorded(volume)
                 and node.runner.is_running(rows.handle_id(volume))):
             close_if_idle(node, rows.handle_id(volume))
-    except Exception as exc:  # a command that is missing, a full /dev, too
+    except Exception as exc:  # also a missing command or a full /dev
         events.failed(events.NOT_OPEN, exc, volume=volume.id)
 
 
 def sweep(node: Node, present: survey.Survey,
           links: Mapping[str, str]) -> None:
-    """Remove the paths of volumes that are not here.
+    """Remove the links of volumes without a handle on this node.
 
-    :param present: what there was on this node, before
-    :param links: where its paths lead
+    :param present: a survey of this node from before the call
+    :param links: the targets of the links on this node, by volume
     """
     for volume_id in links:
         if not present.handle(volume_id):
@@ -339,19 +349,22 @@ def _tell_of_link(volume_id: str, error: Exception) -> None:
 
 
 def ensure_open(node: Node, volume: objects.Volume, lv: str) -> None:
-    """A volume is decrypted here, all of it; its handle is here already.
+    """Create the crypt device of a volume, or extend it to the full length.
 
-    :param volume: its row, as it is now
-    :param lv: the LV that the node has of it; '' if it passes it through
+    The handle of the volume exists on this node.
+
+    :param volume: its current row
+    :param lv: the LV of the volume on this node; '' if it is remotely attached
     :raises KeyUnavailable: if the key manager does not answer
-    :raises OpenedOtherwise: if it is open in another way than its row allows
-    :raises LocalCloneError: if it can't be opened
+    :raises OpenedOtherwise: if the crypt device does not match the row
+    :raises LocalCloneError: if the volume can't be opened
     """
     volume_id = rows.handle_id(volume)
     present = node.handles.survey()
     recorded = rows.recorded(volume)
     key = recorded.key if recorded else ''
-    # What follows to here is passed through until its handle is swapped.
+    # A volume in a deferred move is remotely attached until its handle is
+    # reloaded.
     foreign = present.is_handle_foreign(volume_id)
     found = None if foreign else present.lvs.get(lv)
     if rows.is_authenticated(volume):
@@ -366,10 +379,10 @@ def ensure_open(node: Node, volume: objects.Volume, lv: str) -> None:
             luks=names.facts(found.tags).get('luks', '') if found else '',
             proven=lambda: note_opened(node, found, volume_id, key))
         return
-    # A boot has opened it without the row, or could not close it again.
+    # A boot has opened it without the row, or failed to close it.
     pinning.check_opened(volume_id, expected.pin, expected.becoming,
                          present.crypt(volume_id))
-    if found:  # it may have followed to here
+    if found:  # it may have moved here since
         note_opened(node, found, volume_id, key)
     elif foreign and volume_id not in node.crypt.remotes():
         note_opened(node, None, volume_id, key)
@@ -379,11 +392,12 @@ def ensure_open(node: Node, volume: objects.Volume, lv: str) -> None:
 
 
 def _check_alone(node: Node, volume: objects.Volume) -> None:
-    """Nobody but this node may have an authenticated volume open now.
+    """Check that this node alone may open an authenticated volume.
 
-    To open one writes to it: so it is at home here, or is about to be.
+    Opening an authenticated volume writes to it, so only its home opens it, or
+    the destination of its move.
 
-    :raises MovesCold: if it is not
+    :raises MovesCold: if this node may not open the volume
     """
     move = node.moves.move_of(volume.id)
     starting = move is not None and move.phase is state.Phase.STARTING
@@ -397,10 +411,10 @@ def _check_alone(node: Node, volume: objects.Volume) -> None:
 
 def check_readable(node: Node, snapshot: rows.Snapshot,
                    connector: objects.Connector, local: bool) -> None:
-    """A snapshot that is encrypted can be given to whoever asks for it.
+    """Check that an encrypted snapshot can be read by the requesting node.
 
-    :param local: whether that is on this node
-    :raises Refused: if it can't
+    :param local: whether the requesting node is this node
+    :raises Refused: if the snapshot can't be read there
     """
     where = {'volume': snapshot.volume_id, 'host': connector.get('host')}
     if rows.is_authenticated(snapshot):
@@ -414,9 +428,9 @@ def check_readable(node: Node, snapshot: rows.Snapshot,
 
 
 def open_snapshot(node: Node, snapshot: rows.Snapshot) -> None:
-    """Decrypt a snapshot for a reader on this node; nothing is written.
+    """Create the read-only crypt device of a snapshot on this node.
 
-    :raises LocalCloneError: as :func:`.activate.open_volume`
+    :raises LocalCloneError: as for :func:`.activate.open_volume`
     """
     activate.open_volume(
         node.crypt, node.keys, snapshot.id,
@@ -426,10 +440,14 @@ def open_snapshot(node: Node, snapshot: rows.Snapshot) -> None:
 
 def note_opened(node: Node, lv: lvm_reports.LogicalVolume | None,
                 volume_id: str, key: str, luks: str = '') -> None:
-    """A boot opens a volume again: by this secret, if it has this header.
+    """Note for the boot service that a volume was open here.
 
-    :param lv: the LV that the node has of it; None if it passes it through
-    :param luks: as of :func:`note_key`; of an LV only
+    A boot opens the volume with the noted secret if its header has the noted
+    UUID.
+
+    :param lv: the LV of the volume on this node; None if it is remotely
+        attached
+    :param luks: as for :func:`note_key`; ignored without an LV
     """
     if lv is None:
         node.crypt.note_remote(volume_id, node.crypt.uuid(volume_id), key)
@@ -437,13 +455,14 @@ def note_opened(node: Node, lv: lvm_reports.LogicalVolume | None,
     note_key(node, lv, volume_id, key, luks)
     if names.OPENED not in lv.tags:
         node.crypt.mark(lv.name, names.OPENED)
-        node.crypt.forget_remote(volume_id)  # it may have followed to here
+        node.crypt.forget_remote(volume_id)  # it may have moved here since
 
 
 def note_moved(node: Node, volume_id: str, lv: str) -> None:
-    """Note on the LV of a volume that has followed what was noted of it here.
+    """Copy the note of a remotely attached volume to its LV on this node.
 
-    The note itself stays until :func:`correct_note`.
+    The deferred move of the volume has reached this node. The first note stays
+    until :func:`correct_note`.
     """
     noted = node.crypt.remotes().get(volume_id)
     if noted:
@@ -454,12 +473,13 @@ def note_moved(node: Node, volume_id: str, lv: str) -> None:
 
 def correct_note(node: Node, volume: objects.Volume, wanted: bool | None,
                  luks: str) -> bool:
-    """Forget what was noted of a volume while it was passed through here.
+    """Forget the note of a remote attachment after the deferred move.
 
-    It has followed since, and its LV says the same, or nobody uses it.
+    The LV of the volume has the same note, or the volume is unused.
 
-    :param wanted: as of :func:`differs`
-    :param luks: the UUID of its header, as it was noted
+    :param wanted: as for :func:`crypt_differs`
+    :param luks: the noted UUID of the header
+    :returns: whether the note was outdated
     """
     present = node.handles.survey()
     lv = present.lvs.get(volume.name)
@@ -469,7 +489,7 @@ def correct_note(node: Node, volume: objects.Volume, wanted: bool | None,
     idle = wanted is False and not present.crypt(volume.id)
     recorded = rows.recorded(volume)
     if not idle and recorded and names.OPENED not in lv.tags:
-        # Its key may have been changed since it was noted.
+        # The key may have been changed since the note.
         note_opened(node, lv, volume.id, recorded.key, luks)
     else:
         node.crypt.forget_remote(volume.id)
@@ -478,9 +498,12 @@ def correct_note(node: Node, volume: objects.Volume, wanted: bool | None,
 
 def note_key(node: Node, lv: lvm_reports.LogicalVolume, volume_id: str,
              key: str, luks: str = '') -> None:
-    """The LV says which secret opens it, to those without the volume's row.
+    """Note the secret of a volume in the tags of its LV.
 
-    :param luks: the UUID of its header; '' if that has to be asked for
+    Services without access to the row, such as the boot service, read it
+    there.
+
+    :param luks: the UUID of the header; '' to read it from the header
     """
     name_secret(node, lv, key, luks=names.facts(lv.tags).get('luks')
                 or luks or node.crypt.uuid(volume_id))
@@ -488,10 +511,10 @@ def note_key(node: Node, lv: lvm_reports.LogicalVolume, volume_id: str,
 
 def name_secret(node: Node, lv: lvm_reports.LogicalVolume, key: str,
                 luks: str | None = None) -> None:
-    """The tags of a volume's LV name a secret, and no other.
+    """Set the tags of an LV to exactly one secret.
 
-    :param key: its reference
-    :param luks: the UUID of the header; None: what they say of it stays
+    :param key: the reference of the secret
+    :param luks: the UUID of the header; None leaves its tag unchanged
     """
     facts = {'key': key} if luks is None else {'key': key, 'luks': luks}
     wanted = names.tags(**facts)
@@ -503,9 +526,9 @@ def name_secret(node: Node, lv: lvm_reports.LogicalVolume, key: str,
 
 
 def note_used(node: Node, volume: objects.Volume) -> None:
-    """Somebody may write to a volume that another node opens.
+    """Note that a guest on another node may write to a new volume.
 
-    :param volume: its row; its home is here
+    :param volume: its row; its home is this node
     """
     if rows.recorded(volume):
         _note_used(node, node.handles.survey(), volume.name)
@@ -518,15 +541,18 @@ def _note_used(node: Node, present: survey.Survey, lv: str) -> None:
 
 
 def _is_at_rest(node: Node, volume: objects.Volume) -> bool:
-    """Whether nobody else may have the header open, and it is all here."""
+    """Return whether a volume is at rest on this node, its home."""
     return (rows.is_home(volume, node.host)
             and node.moves.move_of(volume.id) is None)
 
 
 def mend(node: Node, volume: objects.Volume) -> None:
-    """A header is whole before two nodes have it open: neither may mend it.
+    """Repair both copies of a header before a move of the volume.
 
-    :raises HeaderDamaged: if it can't be read; nothing moves then
+    During the move two nodes have the header open, and neither may write it.
+
+    :raises HeaderDamaged: if the header can't be read; the volume does not
+        move
     """
     if rows.recorded(volume) and _is_at_rest(node, volume):
         node.handles.ensure_handle_on_lv(
@@ -536,10 +562,10 @@ def mend(node: Node, volume: objects.Volume) -> None:
 
 def forget(node: Node, present: survey.Survey, volume_id: str
            ) -> None:
-    """A boot does not open a volume again."""
-    node.crypt.forget_remote(volume_id)  # also where it has followed to here
+    """Remove the notes by which a boot opens a volume on this node."""
+    node.crypt.forget_remote(volume_id)  # may remain after a deferred move
     node.crypt.forget_sealed(volume_id)
-    # Last: what is marked is looked at again.
+    # Last: a marked LV is swept again after an interruption.
     for lv in present.lvs.values():
         if (names.OPENED in lv.tags
                 and names.facts(lv.tags).get('volume') == volume_id):
@@ -547,10 +573,10 @@ def forget(node: Node, present: survey.Survey, volume_id: str
 
 
 def forget_left(node: Node, volume_id: str, lv: str) -> None:
-    """A boot does not open what a volume has left, if it would.
+    """Remove the notes by which a boot opens a volume that has moved away.
 
-    The key goes whatever the mark says: the boot may have kept it after this
-    was done before.
+    The sealed key goes even without the mark, because the boot service may
+    have sealed it again after an earlier call.
     """
     forget_unless_remote(node, volume_id)
     found = node.lvm.lvs().get(lv)
@@ -559,9 +585,10 @@ def forget_left(node: Node, volume_id: str, lv: str) -> None:
 
 
 def forget_unless_remote(node: Node, volume_id: str) -> None:
-    """The key that is kept goes, if the volume is not passed through here.
+    """Remove the sealed key of a volume without a remote attachment here.
 
-    By that key a boot opens it, even if the boot has made no handle yet.
+    A boot opens a remotely attached volume with it, even if its handle is
+    missing.
     """
     if volume_id not in node.crypt.remotes():
         node.crypt.forget_sealed(volume_id)
@@ -569,10 +596,10 @@ def forget_unless_remote(node: Node, volume_id: str) -> None:
 
 def crypt_differs(present: survey.Survey, volume: objects.Volume,
                   wanted: bool | None) -> bool:
-    """Whether a volume is not open as it should be.
+    """Return whether the crypt device differs from the wanted state.
 
-    :param present: what there is on this node
-    :param wanted: whether it is to be open; None: as it is
+    :param present: the survey of this node
+    :param wanted: whether the volume must be open; None for either
     """
     volume_id = rows.handle_id(volume)
     lv = present.lvs.get(volume.name)
@@ -584,13 +611,13 @@ def crypt_differs(present: survey.Survey, volume: objects.Volume,
         present.upper_devices(volume_id) or lv and names.OPENED in lv.tags)
 
 
-# -- re-encryption, as whatever must not happen beside it sees it
+# -- pausing a re-encryption for other operations
 
 
 def stop_reencryption(node: Node, volume_id: str) -> None:
-    """Nothing re-encrypts a volume on this node.
+    """Stop the re-encryption of a volume on this node.
 
-    :raises StillReencrypting: if what does is not done with it in time
+    :raises StillReencrypting: if it does not stop in time
     """
     if node.runner.is_running(volume_id) and not node.runner.stop(volume_id):
         raise encryption_exceptions.StillReencrypting(
@@ -599,14 +626,14 @@ def stop_reencryption(node: Node, volume_id: str) -> None:
 
 
 def settle_reencryption(node: Node, volume: objects.Volume) -> None:
-    """The same, and its header says what its data is.
+    """Stop a re-encryption, and recover it if it was interrupted.
 
-    What was interrupted is recovered here, at its home: anywhere else that
-    would write to what another node has, too. For a caller that holds the
-    volume's lock; its handle is here.
+    Afterwards the header describes the data. Recovery happens only on the
+    home, because it writes to the header. The caller holds the volume's lock,
+    and the handle exists on this node.
 
-    :raises StillReencrypting: if it can't be paused
-    :raises Interrupted: if it was killed, and a guest keeps the volume open
+    :raises StillReencrypting: if the re-encryption does not stop in time
+    :raises Interrupted: if it was killed, and a guest has the volume open
     :raises LocalCloneError: if it can't be recovered
     """
     recorded = rows.recorded(volume)
@@ -617,7 +644,8 @@ def settle_reencryption(node: Node, volume: objects.Volume) -> None:
     try:
         header = node.crypt.header(volume_id)
     except encryption_exceptions.HeaderDamaged as exc:
-        # Who opens it says so. It may be read, and is recovered, elsewhere.
+        # Opening the volume reports this error. The header may be readable
+        # later, and recovery happens then.
         LOG.warning('It is unknown whether volume %(volume)s was being '
                     're-encrypted: %(error)s',
                     {'volume': volume_id, 'error': exc})
@@ -628,11 +656,11 @@ def settle_reencryption(node: Node, volume: objects.Volume) -> None:
 
 @contextlib.contextmanager
 def reencryption_paused(node: Node, volume_id: str) -> Iterator[None]:
-    """A re-encryption that is paused within goes on right afterwards.
+    """Continue a re-encryption after a pause within the context.
 
-    Else snapshots, which owners can take at any rate, would hold it up until
-    the next check of the node each time. For a caller that holds the volume's
-    lock, and neither moves nor closes the volume within.
+    Without this, each snapshot would delay it until the next sweep, and owners
+    can take snapshots at any rate. The caller holds the volume's lock, and
+    neither moves nor closes the volume within the context.
     """
     volume = node.volumes.volume(volume_id)
     ran = bool(volume and rows.recorded(volume)
@@ -645,7 +673,7 @@ def reencryption_paused(node: Node, volume_id: str) -> Iterator[None]:
 
 
 def _go_on(node: Node, volume: objects.Volume) -> None:
-    """What ran a moment ago runs again, unless an operator has paused it."""
+    """Start the re-encryption again, unless an operator has paused it."""
     volume_id = volume.id
     try:
         lv = node.lvm.lvs().get(volume.name)
@@ -664,9 +692,9 @@ def _go_on(node: Node, volume: objects.Volume) -> None:
 
 def is_interrupted(node: Node, volume_id: str, header: luks_header.Header
                    ) -> bool:
-    """Whether what re-encrypted a volume did not end in order.
+    """Return whether a re-encryption was interrupted.
 
-    It does not run. Most of the time only devices that are left tell.
+    It does not run now. In most cases only devices left by cryptsetup show it.
     """
     present = survey.Survey({}, node.handles.devices(
         survey.names_of(volume_id)))
@@ -677,14 +705,15 @@ def is_interrupted(node: Node, volume_id: str, header: luks_header.Header
 
 
 def recover(node: Node, volume: objects.Volume) -> None:
-    """Open a volume anew, which puts together what was left of it.
+    """Recover an interrupted re-encryption by opening the volume.
 
-    If only the end of its header is missing that is written, open or not.
+    If only its last step is missing, write it, whether the volume is open or
+    not.
 
-    :raises Interrupted: if it is open, and in use: nobody can put together
-        what is beneath a guest
-    :raises ForeignHeader: if its header is not that of its row; nothing is
-        closed or written then
+    :raises Interrupted: if the volume is in use: recovery can't happen below a
+        running guest
+    :raises ForeignHeader: if the header differs from the pin in the row;
+        nothing is closed or written then
     """
     volume_id, recorded = rows.handle_id(volume), rows.recorded(volume)
     present = survey.Survey({}, node.handles.devices(
@@ -696,7 +725,7 @@ def recover(node: Node, volume: objects.Volume) -> None:
             node.crypt, node.keys, volume_id, header,
             pinning.of_row(recorded))
         if not is_interrupted(node, volume_id, node.crypt.header(volume_id)):
-            return  # nothing but its header had to be mended
+            return  # only the header was incomplete
     if present.crypt(volume_id):
         if present.users(volume_id):
             raise encryption_exceptions.Interrupted(
@@ -713,15 +742,15 @@ def recover(node: Node, volume: objects.Volume) -> None:
 
 def check_not_reencrypted(node: Node, volume: objects.Volume, what: str
                           ) -> None:
-    """A volume is not being re-encrypted, nor is that paused.
+    """Refuse an operation during a running or paused re-encryption.
 
-    :param what: is to be done to it, such as "extended"
-    :raises Reencrypting: if it is
+    :param what: a participle for the error, such as "extended"
+    :raises Reencrypting: if the volume has a re-encryption
     """
     volume_id = rows.handle_id(volume)
     handle = names.handle(volume_id)
     if rows.recorded(volume) and handle in node.handles.devices([handle]):
-        # One that can't be read keeps nobody from having more room.
+        # A damaged header does not prevent an extend.
         with contextlib.suppress(encryption_exceptions.HeaderDamaged):
             header = node.crypt.header(volume_id)
             if header.reencryption or is_interrupted(node, volume_id, header):
@@ -730,9 +759,9 @@ def check_not_reencrypted(node: Node, volume: objects.Volume, what: str
 
 
 def takes_discards(node: Node, volume: objects.Volume) -> bool:
-    """Whether discards of the guest are passed down to the disk.
+    """Return whether discards of the guest reach the disk.
 
-    Not if the properties of the type are not valid any more.
+    They do not if the properties of the volume type have become invalid.
     """
     if rows.is_authenticated(volume):
         return False
@@ -743,10 +772,10 @@ def takes_discards(node: Node, volume: objects.Volume) -> bool:
 
 
 def is_short(present: survey.Survey, volume_id: str) -> bool:
-    """Whether a volume is decrypted, but not all of it.
+    """Return whether a crypt device is shorter than its handle.
 
-    While it is re-encrypted, cryptsetup has other devices in between. An
-    authenticated one never grows.
+    False during a re-encryption, when cryptsetup has other devices in between,
+    and for authenticated volumes, which never grow.
     """
     handle, crypt = present.handle(volume_id), present.crypt(volume_id)
     header = volume_types.HEADER_BYTES // state.SECTOR
@@ -756,9 +785,9 @@ def is_short(present: survey.Survey, volume_id: str) -> bool:
 
 
 def outdate_backups_of(node: Node, lv: str) -> None:
-    """Note that backups of headers do not show the one that an LV has now.
+    """Mark the header backups of a volume as outdated on its future LV.
 
-    Also where no backups are kept now: there may be some of before, in a
-    directory that is configured again one day.
+    The mark is set even if no backup directory is configured: an old directory
+    may be configured again.
     """
     node.crypt.mark(lv, names.OUTDATED)

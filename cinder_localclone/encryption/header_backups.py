@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backups of headers follow their volumes.
+"""Keep header backups on the homes of their volumes.
 
-One is made where a volume is created. A look sees to the rest: a volume that
-is at rest at its home has one there, of the header that it has, however both
-have come; and what a node has left of one goes when the new home says that it
-has its own.
+A backup is made when a volume is created. The sweep does the rest. It makes
+missing and outdated backups of volumes at rest on this node. It removes
+backups of moved volumes after the new home has confirmed its own backup.
 """
 
 from collections.abc import Callable
@@ -30,38 +29,38 @@ from cinder_localclone.encryption import rotate
 
 LOG = logging.getLogger(__name__)
 
-#: Of how many volumes a look asks their new homes; and of how many it compares
-#: the backup with the header.
+#: The number of volumes in a sweep: of backups for which new homes are asked,
+#: and of backups compared with headers.
 ASKED = COMPARED = 20
 
 
 class Sweep:
-    """Makes the backups that are missing here, and those that are not right.
+    """Makes missing backups, and replaces wrong backups.
 
-    One that is here may be of a header that the volume has no more: it was
-    somewhere else meanwhile, or was reverted. Then it has another LV than
-    before, so each LV is looked at once; and again if its backup was away, or
-    if it is marked, because a key has gone.
+    A backup may be older than the header if the volume was on another node
+    meanwhile, or was reverted. Both give the volume another LV, so each LV is
+    compared once. It is compared again if its backup was missing, or if its LV
+    is marked because a key was removed.
     """
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        #: Volumes, with their LVs and keys, whose backups were right.
+        #: Volumes, with their LVs and keys, with correct backups.
         self._right: set[tuple[str, ...]] = set()
-        #: Where these backups were.
+        #: The file system of these backups.
         self._place: tuple[int, int] | None = None
-        #: Those that were compared last, and those whose homes were asked.
+        #: The volumes compared last, and the volumes with homes asked last.
         self._compared: list[str] = []
         self._asked: list[str] = []
 
     def sweep(self) -> None:
-        """One volume that fails does not stop the others."""
+        """Make, compare and remove backups; an error stops a single volume."""
         node = self._node
         if not node.crypt.keeps_backups():
             return
         place, there = (node.crypt.backup_space(),
                         set(node.crypt.backed_up_volumes()))
-        # What comes back may be of before: their disk was away, say.
+        # A backup directory that returns may hold older backups.
         self._right = {each for each in self._right if each[0] in there
                        and place == self._place}
         self._place = place
@@ -82,7 +81,7 @@ class Sweep:
 
     def _next(self, volumes: Iterable[objects.Volume],
               lvs: Mapping[str, lvm_reports.LogicalVolume]) -> list[str]:
-        """Those that it is the turn of to be compared."""
+        """Return the next volumes to compare."""
         self._compared = _turn((
             volume.id for volume in volumes
             if (_known(volume) not in self._right
@@ -98,7 +97,7 @@ class Sweep:
             header = node.crypt.header(volume_id)
             pinning.check(volume_id, header,
                           pinning.of_row(rows.recorded(volume)))
-            if not header.reencryption:  # it could not be restored
+            if not header.reencryption:  # can't be restored
                 node.crypt.back_up(volume_id)
 
     def _compare(self, volume_id: str) -> None:
@@ -111,10 +110,10 @@ class Sweep:
         header = node.crypt.header(volume_id)
         pinning.check(volume_id, header, pinning.of_row(recorded))
         if header.reencryption:
-            return  # what comes after its end sees to it
+            return  # a backup is made after the re-encryption
         if (rotate.is_outdated(node.lvm.lvs().get(volume.name))
                 or not _is_right(node, volume_id, header)):
-            # Never by a header that is not the volume's own.
+            # Never from a header that is not the volume's own.
             if recorded.key not in (each.key for each in header.opened_by(
                     luks_header.Role.VOLUME)):
                 return
@@ -126,9 +125,9 @@ class Sweep:
 
 
 def _turn(ids: Iterable[str], before: list[str], most: int) -> list[str]:
-    """Those whose turn it is, after those before.
+    """Return the IDs after the last batch, then from the beginning.
 
-    :param most: so many at a time
+    :param most: maximum number of IDs
     """
     left, last = sorted(ids), before[-1] if before else ''
     return ([each for each in left if each > last]
@@ -136,22 +135,22 @@ def _turn(ids: Iterable[str], before: list[str], most: int) -> list[str]:
 
 
 def _known(volume: objects.Volume) -> tuple[str, ...]:
-    """What changes when the backups of a volume's header may be wrong."""
+    """Return the values that change when a backup may become wrong."""
     return volume.id, volume.name, volume.provider_id or ''
 
 
 def _is_right(node: Node, volume_id: str, header: luks_header.Header
               ) -> bool:
-    """Whether the backup of a volume's header is of this one."""
+    """Return whether the backup of a volume matches its header."""
     try:
         return not any(headers.wrong_with_backup(
             node, volume_id, header))
-    except exceptions.LocalCloneError:  # it can't be read
+    except exceptions.LocalCloneError:  # the backup can't be read
         return False
 
 
 def _is_encrypted(volume: objects.Volume) -> bool:
-    """Whether there may be a backup; not known of what is not understood."""
+    """Return whether a volume may have a backup; False if unreadable."""
     try:
         return bool(rows.recorded(volume))
     except exceptions.NotPossible:
@@ -163,13 +162,13 @@ def _attempt(node: Node, volume_id: str,
     nodes.attempt(
         node, volume_id, functools.partial(act, volume_id),
         lambda exc: LOG.warning(
-            'The backup of the header of volume %(volume)s does not follow it '
-            'yet, will retry: %(error)s', {'volume': volume_id, 'error': exc},
+            'The header backup of volume %(volume)s was not updated, will '
+            'retry: %(error)s', {'volume': volume_id, 'error': exc},
             exc_info=exceptions.is_unexpected(exc)))
 
 
 def _settled(node: Node, volume_id: str) -> objects.Volume | None:
-    """A volume that is at home here, all of it, and has a header."""
+    """Return a volume at rest on this node if it has a header."""
     volume = node.volumes.volume(volume_id)
     if (volume is not None and rows.is_home(volume, node.host)
             and volume.status not in statuses.WITHOUT_HEADER
@@ -181,7 +180,10 @@ def _settled(node: Node, volume_id: str) -> objects.Volume | None:
 
 
 def _drop(node: Node, volume_id: str) -> None:
-    """Of one that has no row, "encryption shred" sees to what is left."""
+    """Remove the backup of a moved volume if its new home has a backup.
+
+    "encryption shred" removes the backups of volumes without a row.
+    """
     volume = node.volumes.volume(volume_id)
     if (volume is None or not volume.host or rows.is_home(volume, node.host)
             or node.moves.move_of(volume_id) is not None):
@@ -196,5 +198,5 @@ def _drop(node: Node, volume_id: str) -> None:
 
 @rpc.method('has_header_backup', rpc.HOME, prompt=True)
 def has_backup(node: Node, volume_id: str) -> bool:
-    """Return whether a node has a backup of the header of a volume."""
+    """Return whether this node has a header backup of a volume."""
     return volume_id in node.crypt.backed_up_volumes()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator sees of the headers of encrypted volumes, and keeps.
+"""Status, verification and backup of headers, for the operator.
 
-A header that is lost is a volume that is lost, so there are backups; and one
-is only ever written over a header of the same data.
+A lost header is a lost volume, so there are backups. A backup is only restored
+over a header of the same data.
 """
 
 from collections.abc import Iterator
@@ -28,14 +28,13 @@ from cinder_localclone.encryption import rotate
 
 
 class Status(typing.TypedDict):
-    """What the header of a volume says, on its home. No keys are in it.
+    """The header of a volume, read on its home. It contains no keys.
 
-    :param recovery_keys: slots of them
-    :param unknown_keys: slots of keys of which nothing is known
-    :param changing: whether a change of its key is not complete
-    :param shares_key: whether its secret belongs to the volume that it was
-        made of
-    :param open: whether it is decrypted on its home
+    :param recovery_keys: key slots of recovery keys
+    :param unknown_keys: key slots without a token
+    :param changing: whether a key rotation is incomplete
+    :param shares_key: whether the volume uses the secret of its source
+    :param open: whether the volume is decrypted on its home
     """
 
     cipher: str
@@ -50,9 +49,9 @@ class Status(typing.TypedDict):
 
 
 class Finding(typing.TypedDict):
-    """What was found of one thing that was looked at.
+    """The result of one check of a volume.
 
-    :param problem: '' if it is as it should be
+    :param problem: '' if the check has passed
     """
 
     what: str
@@ -63,7 +62,7 @@ class Finding(typing.TypedDict):
 
 @rpc.method('encryption_status', rpc.HOME)
 def full_status(node: Node, volume_id: str) -> dict[str, typing.Any]:
-    """Return :func:`status`, with how far a re-encryption is.
+    """Return :func:`status`, and the progress of a re-encryption.
 
     :raises StaleMove: if this node is not the volume's home
     :raises HeaderDamaged: if the header can't be read
@@ -73,10 +72,10 @@ def full_status(node: Node, volume_id: str) -> dict[str, typing.Any]:
 
 
 def status(node: Node, volume_id: str) -> Status:
-    """What the header of a volume says whose home is this node.
+    """Return the status of the header of a volume on this node, its home.
 
-    :raises StaleMove: if it is not
-    :raises HeaderDamaged: if it can't be read
+    :raises StaleMove: if this node is not the volume's home
+    :raises HeaderDamaged: if the header can't be read
     """
     volume = _volume(node, volume_id)
     header = node.crypt.header(volume_id)
@@ -108,11 +107,11 @@ def _volume(node: Node, volume_id: str) -> objects.Volume:
 
 @rpc.method('encryption_verify', rpc.HOME)
 def verify(node: Node, volume_id: str) -> list[Finding]:
-    """Prove that a volume here can be opened, and its header be restored.
+    """Test that a volume can be opened, and its header restored.
 
     Nothing is written.
 
-    :raises StaleMove: if its home is another node
+    :raises StaleMove: if this node is not the volume's home
     """
     volume = _volume(node, volume_id)
     found: list[Finding] = []
@@ -147,12 +146,12 @@ def _wrong_with_copies(node: Node, volume_id: str) -> Iterator[str]:
 
 def _wrong_with_key(node: Node, volume: objects.Volume,
                     header: luks_header.Header) -> Iterator[str]:
-    """The secret that the row names opens the volume."""
+    """Yield why the recorded secret does not open the volume."""
     key = record_of(volume).key
     token = next((each for each in header.opened_by(luks_header.Role.VOLUME)
                   if each.key == key), None)
     if token is None:
-        yield ('its header has no key of the secret that its row names, %s'
+        yield ('its header has no key slot of the recorded secret, %s'
                % key)
         return
     opening = node.keys.get(key, token.key_format)
@@ -165,22 +164,25 @@ def _wrong_with_key(node: Node, volume: objects.Volume,
     for slot in token.keyslots:
         node.crypt.test(volume.id, opening, slot)
     if record_of(volume).shares_key:
-        yield ('its secret is that of its source; the volume gets its own '
-               'secret when its re-encryption has ended')
+        yield ('it shares the secret of its source, and gets its own secret '
+               'at the end of its re-encryption')
 
 
 def _wrong_with_slots(volume: objects.Volume, header: luks_header.Header
                       ) -> Iterator[str]:
     if header.keyslots_without_token:
-        yield 'nothing is known of the key of slot %s' % (
+        yield 'the key of slot %s is unknown' % (
             ', '.join(header.keyslots_without_token))
     if rotate.is_pending(header, record_of(volume).key):
-        yield 'a change of its key is not complete; run "rotate" again'
+        yield 'a key rotation is incomplete; run "rotate" again'
 
 
 def _wrong_with_tags(node: Node, volume: objects.Volume
                      ) -> Iterator[str]:
-    """Those that there are say what is true; after a move there are few."""
+    """Yield the tags that differ from the row or the header.
+
+    A missing tag is no problem: after a move most are missing.
+    """
     lv = node.lvm.lvs().get(volume.name)
     facts = names.facts(lv.tags) if lv else {}
     if lv is None:
@@ -197,9 +199,9 @@ def _wrong_with_tags(node: Node, volume: objects.Volume
 
 def wrong_with_backup(node: Node, volume_id: str,
                       header: luks_header.Header | None) -> Iterator[str]:
-    """The last one is of the same data, and of the same keys.
+    """Yield how the last backup differs in data, key slots or secrets.
 
-    :param header: what it is compared with; None: there is none
+    :param header: the header to compare with; None if it can't be read
     """
     backups = node.crypt.backup_names(volume_id)
     if not backups:
@@ -231,17 +233,18 @@ def record_of(volume: objects.Volume) -> volume_types.Recorded:
 @rpc.method('encryption_header_backup', rpc.HOME, expected=(
     encryption_exceptions.KeyNotChanged, encryption_exceptions.NotAtRest))
 def back_up(node: Node, volume_id: str) -> str:
-    """Copy the header of a volume here to where its backups are.
+    """Back up the header of a volume on this node, its home.
 
-    :returns: the name of the file
-    :raises NotAtRest: if somebody else may change it
-    :raises ForeignHeader: if it is not the volume's: the backups of before
+    :returns: the name of the backup file
+    :raises NotAtRest: if another node may change the header
+    :raises ForeignHeader: if the header is not the volume's; the old backups
         stay
-    :raises WrongKey: if the volume's key does not open it: likewise
+    :raises WrongKey: if the volume's key does not open the header; the old
+        backups stay
     :raises KeyUnavailable: if the key manager does not answer
-    :raises Reencrypting: if it is of before the end of a re-encryption: it
-        could not be restored, and takes the place of one that could be
-    :raises KeyNotChanged: if there is no place for it
+    :raises Reencrypting: if the volume is being re-encrypted: this backup
+        could not be restored, and would replace a usable backup
+    :raises KeyNotChanged: if no backup directory is configured
     """
     with node.lock(volume_id):
         volume = at_rest.volume(node, volume_id)

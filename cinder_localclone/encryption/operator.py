@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator does by hand: recovery keys, headers, leftovers.
+"""Recovery keys, restored headers and leftovers, for the operator.
 
-A recovery key is a second key of a volume that the driver encrypts. One is
-made on the volume's home and shown to whoever asks for it, once; no node can
-show it again. Or it is stored in the key manager. It opens the volume on the
-day on which the volume's own secret is lost, until it is removed, or the
-volume is encrypted anew.
+A recovery key is a second key of an encrypted volume. It is created on the
+volume's home. It is either shown once, or stored in the key manager; no node
+can show it again. It opens the volume if the volume's own secret is lost. It
+is valid until it is removed, or the volume is re-encrypted.
 
-A header is restored from a backup, on the volume's home.
+A header is restored from a backup on the volume's home.
 
 The deletion of a volume removes its secret and its header backups. If the key
 manager did not answer, or the backup was on another node, the operator's
@@ -48,19 +47,19 @@ from cinder_localclone.encryption import upkeep
 
 LOG = logging.getLogger(__name__)
 
-#: Bytes of one that is shown, and letters in each group of it.
+#: Bytes of a recovery key that is shown, and characters in each group.
 SHOWN_BYTES, GROUP = 32, 4
-#: What may be left of a volume.
+#: The kinds of leftovers.
 SECRET, BACKUP = 'secret', 'header backup'
 
 
 @dataclasses.dataclass(frozen=True)
 class Added:
-    """A recovery key that there is now.
+    """A new recovery key.
 
-    :param slot: the key slot that it opens
-    :param key: what a person types, dashes included; '' if it is stored
-    :param secret: reference of its secret; '' if it is shown
+    :param slot: its key slot
+    :param key: the key to type, with dashes; '' if it is stored
+    :param secret: the reference of its secret; '' if it is shown
     """
 
     slot: str
@@ -69,18 +68,18 @@ class Added:
 
 
 def add_recovery_key(node: Node, volume_id: str, store: bool = False) -> Added:
-    """Have another key open a volume here.
+    """Add a recovery key to a volume on this node.
 
-    :param store: in the key manager; else whoever asks is the only one to
-        have it
-    :raises NotAtRest: if anybody else may have its header open
-    :raises KeyNotChanged: if its header can't be changed now
-    :raises LocalCloneError: if a step failed; no key was shown then
+    :param store: store the key in the key manager; otherwise the caller has
+        the only copy
+    :raises NotAtRest: if another node may have the header open
+    :raises KeyNotChanged: if the header can't be changed now
+    :raises LocalCloneError: if a step failed; no key was shown
     """
     with node.lock(volume_id):
         work = _Work(node, volume_id)
         work.drop_halves()
-        # The volume's own key is proven before anything is written.
+        # Test the volume's own key before the first write.
         own = work.own_key()
         with rotate.in_words(volume_id):
             token = luks_header.Token(
@@ -100,7 +99,7 @@ def add_recovery_key(node: Node, volume_id: str, store: bool = False) -> Added:
         node.crypt.add_key(volume_id, own, key, token.slot,
                            cryptsetup_cli.RANDOM_KEY)
         if store:
-            # The slot may have been made of one wrong answer.
+            # The key of the slot may come from a single wrong answer.
             key = node.keys.get_again(token.key, token.key_format, volume_id)
         node.crypt.test(volume_id, key, token.slot)
         work.write(dataclasses.replace(
@@ -108,19 +107,19 @@ def add_recovery_key(node: Node, volume_id: str, store: bool = False) -> Added:
         try:
             rotate.copy_header(node, work.volume, own)
         except (exceptions.LocalCloneError, OSError) as exc:
-            # Whoever asks has to be shown a key that is there by now.
-            LOG.warning('The recovery key of volume %(volume)s does not open '
-                        'the header that its backup would restore: '
+            # The key exists now, so it must be shown.
+            LOG.warning('The header backup of volume %(volume)s was not '
+                        'replaced, and lacks the new recovery key: '
                         '%(error)s', {'volume': volume_id, 'error': exc})
         return Added(token.slot, shown, token.key)
 
 
 @dataclasses.dataclass(frozen=True)
 class Removed:
-    """A key that opens its volume no more.
+    """A key that no longer opens its volume.
 
-    :param slot: the key slot that it opened
-    :param remarks: what it may still open, in words
+    :param slot: its former key slot
+    :param remarks: sentences about data it may still open
     """
 
     slot: str
@@ -128,12 +127,12 @@ class Removed:
 
 
 def remove_recovery_key(node: Node, volume_id: str, slot: str = '') -> Removed:
-    """Have a recovery key, or one of which nothing is known, open no more.
+    """Remove a recovery key, or an unknown key, of a volume.
 
-    :param slot: the key slot that it opens; '': the only recovery key
-    :raises KeyNotChanged: if there is none such, or more than one
-    :raises StaleBackup: if it may still open a backup of the header
-    :raises LocalCloneError: as :func:`add_recovery_key`
+    :param slot: its key slot; '' for the only recovery key
+    :raises KeyNotChanged: if there is no such key, or ``slot`` is needed
+    :raises StaleBackup: if the key may still open a header backup
+    :raises LocalCloneError: as for :func:`add_recovery_key`
     """
     with node.lock(volume_id):
         work = _Work(node, volume_id)
@@ -158,15 +157,16 @@ def remove_recovery_key(node: Node, volume_id: str, slot: str = '') -> Removed:
 
 def rotate_by_recovery_key(node: Node, volume_id: str, typed: str = ''
                            ) -> list[str]:
-    """Give a volume whose secret is lost another one, by a recovery key.
+    """Give a volume with a lost secret a new secret, by a recovery key.
 
-    That stays. If the secret is not lost, the volume gets another one, too.
+    The recovery key stays. The volume gets a new secret even if the old secret
+    is not lost.
 
-    :param typed: the recovery key, as a person types it; '': one that is
-        stored in the key manager
+    :param typed: the typed recovery key; '' for a recovery key in the key
+        manager
     :returns: as :func:`.rotate.rotate`
-    :raises KeyNotChanged: if that is none of the volume's
-    :raises LocalCloneError: as :func:`.rotate.rotate`
+    :raises KeyNotChanged: if the volume has no such recovery key
+    :raises LocalCloneError: as for :func:`.rotate.rotate`
     """
     def proven(header: luks_header.Header) -> bytes:
         for token in header.opened_by(luks_header.Role.RECOVERY):
@@ -179,14 +179,14 @@ def rotate_by_recovery_key(node: Node, volume_id: str, typed: str = ''
                     node.crypt.test(volume_id, key, slot)
                     return key
         raise encryption_exceptions.KeyNotChanged(
-            volume=volume_id, reason='the given key is none of its recovery '
-            'keys'
+            volume=volume_id, reason='the given key is not a recovery key of '
+            'the volume'
             if typed else 'the key manager has no recovery key of the volume')
     return rotate.rotate(node, volume_id, proven)
 
 
 class _Work:
-    """The header of a volume at rest, whose lock is held."""
+    """The header of a volume at rest; its lock is held."""
 
     def __init__(self, node: Node, volume_id: str):
         self.node = node
@@ -199,7 +199,7 @@ class _Work:
         self.header = self.node.crypt.header(self.volume_id)
 
     def own_key(self) -> bytes:
-        """What opens the volume."""
+        """Return the volume's own key."""
         return activate.key_of(
             self.node.crypt, self.node.keys, self.volume_id, self.header,
             pinning.of_row(rows.recorded(self.volume)))
@@ -209,10 +209,10 @@ class _Work:
             self.volume_id, token.number or '', str(token), replace)
 
     def drop_halves(self) -> None:
-        """What an addition has left that did not come to its end.
+        """Remove the tokens of incomplete additions.
 
-        Nobody was shown its key. A slot that it may have made stays: it
-        may as well be somebody's own.
+        Their keys were never shown. A slot without a token stays, because it
+        may hold an operator's own key.
         """
         for token in self.header.tokens:
             if token.role is luks_header.Role.RECOVERY and not (
@@ -226,10 +226,10 @@ class _Work:
     def _drop_secret(self, key: str) -> None:
         with contextlib.suppress(encryption_exceptions.KeyRefused):
             self.node.keys.release(key, 'volumes', self.volume_id)
-        # Only the header says that it is the volume's.
+        # Only the header connects the secret with this volume.
         if key in self.node.secrets.secrets_in_use():
             return
-        # If not now, then when the volume's own key is replaced.
+        # The next key rotation of the volume tries again.
         with contextlib.suppress(encryption_exceptions.KeyRefused):
             self.node.keys.remove(key, self.volume_id)
 
@@ -238,8 +238,8 @@ class _Work:
             luks_header.Role.RECOVERY) for slot in token.keyslots]
         if len(found) != 1:
             self.refuse('it has no recovery key' if not found else
-                        'it has more than one recovery key; choose one of the '
-                        'slots %s' % ', '.join(found))
+                        'it has several recovery keys; choose a slot: '
+                        '%s' % ', '.join(found))
         return found[0]
 
     def check_removable(self, slot: str) -> None:
@@ -248,9 +248,9 @@ class _Work:
         if any(slot in (*token.keyslots, token.slot)
                for token in self.header.tokens
                if token.role is luks_header.Role.VOLUME):
-            self.refuse('key slot %s has the key of its secret; '
-                        '"cinder-localclone encryption rotate" replaces that '
-                        'key' % slot)
+            self.refuse('key slot %s has the key of its secret; to replace '
+                        'this key, run "cinder-localclone encryption '
+                        'rotate"' % slot)
 
     def refuse(self, reason: str) -> typing.NoReturn:
         raise encryption_exceptions.KeyNotChanged(
@@ -258,37 +258,37 @@ class _Work:
 
 
 def _new_recovery_key() -> str:
-    """A new key, as a person types it."""
+    """Return a new recovery key in groups with dashes."""
     return as_shown(base64.b32encode(
         os.urandom(SHOWN_BYTES)).decode().rstrip('='))
 
 
 def as_shown(typed: str) -> str:
-    """A key as it was shown, whatever somebody has made of its groups."""
+    """Return a typed recovery key in the form in which it was shown."""
     text = ''.join(each for each in typed.upper() if each.isalnum())
     return '-'.join(text[begin:begin + GROUP]
                     for begin in range(0, len(text), GROUP))
 
 
 class Records(typing.Protocol):
-    """What the database knows; see :mod:`.secrets`."""
+    """Queries of Cinder's database; see :mod:`.secrets`."""
 
     def secrets_of_all(self) -> set[str]:
-        """References that any row names, whatever its backend."""
+        """Return the references in all rows of all backends."""
 
     def volumes_known(self, volume_ids: Collection[str]
                       ) -> tuple[set[str], set[str]]:
-        """Ids of those that are there, and of those that were deleted."""
+        """Return the IDs of existing volumes and of deleted volumes."""
 
 
 class Keys(typing.Protocol):
     """The key manager; see :mod:`.key_manager`."""
 
     def of_volumes(self) -> list[tuple[str, str]]:
-        """References of secrets, each with the id of its volume."""
+        """Return the references of secrets, with their volume IDs."""
 
     def release(self, key: str, kind: str, resource_id: str) -> None:
-        """A volume uses a secret no more."""
+        """Remove a volume from the consumers of a secret."""
 
     def remove(self, key: str, volume_id: str = '') -> None:
         """Delete a secret."""
@@ -296,12 +296,12 @@ class Keys(typing.Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Left:
-    """Something whose volume is gone.
+    """A leftover of a volume without a row.
 
-    :param kind: a secret, or the backups of a header
-    :param name: the reference of the secret; '' of backups
-    :param known: whether this database knows that the volume was deleted. Of
-        one that it does not know, another cloud may know more
+    :param kind: :data:`SECRET` or :data:`BACKUP`
+    :param name: the reference of the secret; '' for header backups
+    :param known: whether this database has the row of the deleted volume. An
+        unknown volume may belong to another cloud
     """
 
     kind: str
@@ -312,12 +312,12 @@ class Left:
 
 def find_left(records: Records, keys: Keys | None,
               backups: Iterable[str] = ()) -> list[Left]:
-    """All that is left.
+    """Return all leftovers.
 
-    The database is asked last: what a volume needs it has a row for before.
+    The database is queried last: a row exists before its secret and backups.
 
-    :param keys: None: secrets are not looked for
-    :param backups: ids of the volumes of whose headers this node has any
+    :param keys: None to leave out secrets
+    :param backups: IDs of volumes with header backups on this node
     """
     listed = [(SECRET, key, volume_id) for key, volume_id in (
         keys.of_volumes() if keys else ())]
@@ -333,9 +333,9 @@ def find_left(records: Records, keys: Keys | None,
 
 
 def remove_left(keys: Keys, crypt: crypt_interfaces.Crypt, left: Left) -> None:
-    """Remove one of them.
+    """Remove a leftover.
 
-    :raises LocalCloneError: if that fails; another run may succeed
+    :raises LocalCloneError: if it was not removed; another call may succeed
     """
     if left.kind == SECRET:
         keys.release(left.name, 'volumes', left.volume_id)
@@ -346,10 +346,10 @@ def remove_left(keys: Keys, crypt: crypt_interfaces.Crypt, left: Left) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Restored:
-    """A header that was restored.
+    """A restored header.
 
     :param backup: the name of the backup
-    :param remarks: what has changed with it, in words
+    :param remarks: sentences about other changes
     """
 
     backup: str
@@ -357,21 +357,20 @@ class Restored:
 
 
 def restore_header(node: Node, volume_id: str, backup: str = '') -> Restored:
-    """Write a backup over the header of a volume that nobody uses.
+    """Write a backup over the header of an unused volume.
 
-    A backup of a header with other keys of the data would make noise of
-    them: it is refused, and so is one that nothing opens. Its LUKS UUID says
-    nothing: the pin and the key say whose header it is, and the one that is
-    written has the volume's id as its UUID. What was there is kept beside the
-    backups. A key that was removed does not come back, but for that of the
-    volume's secret, if the backup has no other: if keys have been removed
-    since, what is written has no slots but those of the secret.
+    A backup with another data key would turn the data into noise, so it is
+    refused. A backup without a key in the key manager is refused too. The pin
+    and the key identify the header, not its LUKS UUID. The restored header
+    gets the volume's ID as its UUID. The old header is saved beside the
+    backups. Removed keys do not return: if keys were removed since the backup,
+    only the slots of the volume's secret are restored.
 
-    :param backup: its name; '': the last one
-    :raises NotAtRest: if anybody else may have the header open
-    :raises SourceBusy: if something here has the volume open
-    :raises KeyNotChanged: if this backup is not to be restored
-    :raises LocalCloneError: if a step failed: to be repeated
+    :param backup: the name of the backup; '' for the last backup
+    :raises NotAtRest: if another node may have the header open
+    :raises SourceBusy: if the volume is open on this node
+    :raises KeyNotChanged: if this backup can't be restored
+    :raises LocalCloneError: if a step failed; the call can be repeated
     """
     with node.lock(volume_id):
         volume = at_rest.volume(node, volume_id)
@@ -381,13 +380,13 @@ def restore_header(node: Node, volume_id: str, backup: str = '') -> Restored:
         backups = node.crypt.backup_names(volume_id)
         backup = backup or (backups[-1] if backups else '')
         if backup not in backups:
-            _refuse(volume_id, 'there is no such backup on %s' % node.host)
+            _refuse(volume_id, 'the backup does not exist on %s' % node.host)
         saved = node.crypt.backed_up(volume_id, backup)
         _check_same(volume, saved)
         token, key = _opening(node, volume, backup, saved)
         before = headers.record_of(volume).key
         lv = node.lvm.lvs().get(volume.name)
-        # A key that was changed since says so, too.
+        # Also outdated if a key was rotated since.
         is_older = token.key != before or rotate.is_outdated(lv)
         slots = [slot for slot in saved.all_keyslots
                  if slot not in token.keyslots] if is_older else []
@@ -395,13 +394,13 @@ def restore_header(node: Node, volume_id: str, backup: str = '') -> Restored:
         node.crypt.save(volume_id)
         former = sorted(names.with_fact(lv.tags, 'luks') - {
             *names.tags(luks=volume_id)}) if lv else []
-        if former:  # else it opens with neither header if this is cut short
+        if former:  # without it, an interruption leaves a volume no note opens
             node.crypt.note(volume.name, former, key=before)
         node.crypt.restore(volume_id, backup, slots)
         node.crypt.test(volume_id, key)
         if is_older and lv:
-            # Whoever repeats this has to know it once the row has the secret
-            # of the backup. Before, what was not written is not outdated.
+            # A repeated call must know this after the row has the secret of
+            # the backup. Before the restore, the backup is not outdated.
             rotate.outdate_backups(node, volume)
         _record(node, volume, token.key)
         return Restored(backup, tuple(_remarks(
@@ -411,15 +410,15 @@ def restore_header(node: Node, volume_id: str, backup: str = '') -> Restored:
 
 def _remarks(node: Node, volume: objects.Volume, former: str,
              slots: list[str], key: bytes) -> Iterator[str]:
-    """Say what has changed with a header that is restored.
+    """Yield sentences about the changes made by a restored header.
 
-    :param former: a secret that opens the volume again; '' if none does
-    :param slots: key slots of the backup that the volume does not have
-    :param key: what the volume is opened by, if the backup is to be replaced
+    :param former: a replaced secret that opens the volume again; '' for none
+    :param slots: key slots of the backup that were not restored
+    :param key: the volume's key if the backup must be replaced; b'' if not
     """
     if former:
-        yield ('secret %s, which was replaced, opens it again: run '
-               '"cinder-localclone encryption rotate"' % former)
+        yield ('the replaced secret %s opens it again: run "cinder-localclone '
+               'encryption rotate"' % former)
     if slots:
         yield ('key slots %s of the backup were not restored, because their '
                'keys may have been removed since: add recovery keys again'
@@ -428,37 +427,37 @@ def _remarks(node: Node, volume: objects.Volume, former: str,
         try:
             rotate.renew_backup(node, volume, key)
         except exceptions.LocalCloneError as exc:
-            yield ('the backup could not be replaced by one of the header '
-                   'as it is now; the volume service tries that again: %s'
+            yield ('the backup was not replaced by a backup of the restored '
+                   'header; the volume service tries again: %s'
                    % exc)
 
 
 def _check_same(volume: objects.Volume, saved: luks_header.Header) -> None:
-    """A backup is of the data that a volume has now.
+    """Check that a backup belongs to the current data of a volume.
 
-    :raises KeyNotChanged: if it is not
+    :raises KeyNotChanged: if it does not
     """
     if saved.reencryption:
         _refuse(volume.id, 'the backup was made while the volume was being '
                 're-encrypted')
     recorded = headers.record_of(volume)
-    # As long as its new key is not pinned, nothing is encrypted with that. A
-    # header that has the new key alone is of after the end.
+    # Data is not encrypted with a new key before its digest is pinned. A
+    # header with the new key alone was written after the end.
     if (recorded.becoming and recorded.becoming.digest
             and saved.pin != recorded.becoming):
         _refuse(volume.id, 'the volume was being re-encrypted: an older '
                 'header can\'t decrypt re-encrypted data')
     problem = pinning.why_not(saved, pinning.of_row(recorded))
     if problem:
-        _refuse(volume.id, 'the backup is not of the header that is recorded '
-                'for the volume, but of other data: %s' % problem)
+        _refuse(volume.id, 'the backup belongs to other data than the '
+                'recorded header: %s' % problem)
 
 
 def _opening(node: Node, volume: objects.Volume, backup: str,
              saved: luks_header.Header) -> tuple[luks_header.Token, bytes]:
-    """The token of a backup whose secret opens it, proven; and the key.
+    """Return the token of a backup with a tested key, and the key.
 
-    :raises LocalCloneError: if none does
+    :raises LocalCloneError: if no key opens the backup
     """
     error: exceptions.LocalCloneError | None = None
     for token in sorted(saved.opened_by(luks_header.Role.VOLUME), key=lambda
@@ -469,7 +468,7 @@ def _opening(node: Node, volume: objects.Volume, backup: str,
                 token.key, token.key_format,
                 '' if token.key == headers.record_of(volume).key
                 else volume.id)
-            # The others may have to go; anybody can have named some.
+            # The other slots may be removed; a user may have forged them.
             opened = tuple(_opened(node, volume.id, backup, key, [
                 slot for slot in token.keyslots if slot in saved.keyslots]))
             if opened:
@@ -483,10 +482,10 @@ def _opening(node: Node, volume: objects.Volume, backup: str,
 
 def _opened(node: Node, volume_id: str, backup: str, key: bytes,
             slots: Iterable[str]) -> Iterator[str]:
-    """Yield those slots that a key opens in a backup.
+    """Yield the slots of a backup that a key opens.
 
-    :param slots: of the data's key: cryptsetup says of others, too, that a
-        key opens them
+    :param slots: slots of the data's key: cryptsetup also accepts the key for
+        others
     """
     for slot in slots:
         with contextlib.suppress(encryption_exceptions.WrongKey):
@@ -495,7 +494,7 @@ def _opened(node: Node, volume_id: str, backup: str, key: bytes,
 
 
 def _record(node: Node, volume: objects.Volume, key: str) -> None:
-    """The row and the tags name the secret whose key opens the header."""
+    """Set the secret of the restored header in the row and the tags."""
     recorded = headers.record_of(volume)
     if recorded.key != key:
         node.keys.consume(key, 'volumes', volume.id)
@@ -514,14 +513,14 @@ def key_to_reencrypt(crypt: crypt_interfaces.Crypt,
                      keys: crypt_interfaces.Keys, present: survey.Survey,
                      volume_id: str, header: luks_header.Header
                      ) -> tuple[bytes, str]:
-    """Return the key by which a process re-encrypts a volume, and its zone.
+    """Return the key with which a process re-encrypts a volume, and its zone.
 
-    The service has compared the header with the row, and noted the secret,
-    just before it started the process.
+    The service has compared the header with the row and noted the secret just
+    before it started the process.
 
-    :param present: what there is on this node
-    :returns: the key; MiB that are re-encrypted at a time, as noted ('': not)
-    :raises LocalCloneError: as :func:`.activate.key_of`
+    :param present: the survey of this node
+    :returns: the key, and the noted MiB re-encrypted at a time ('' for none)
+    :raises LocalCloneError: as for :func:`.activate.key_of`
     """
     facts = upkeep.facts_on_lv(present, volume_id)
     key = activate.key_of(

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes that the driver encrypts: how they begin, and how they end.
+"""The beginning and the end of encrypted volumes.
 
-A header is made once in a volume's life, of an LV that the same call has
-created. Nothing else here or anywhere formats anything: what looks as if it
-had no header may have one that can't be read at the moment.
+A header is written once for a volume, to an LV created by the same call. The
+driver formats nothing else: a header may be temporarily unreadable.
 """
 
 from collections.abc import Callable
@@ -24,16 +23,17 @@ from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
 
 LOG = logging.getLogger(__name__)
-#: How often its key slots are emptied, if that fails, when a volume goes.
+#: Attempts to erase the key slots of a deleted volume.
 TRIES = 3
 
 
 def wanted(node: Node, volume: objects.Volume
            ) -> volume_types.Encryption | None:
-    """How a new volume is to be encrypted by this driver, by its type.
+    """Return the encryption of a new volume by its type.
 
-    :raises InvalidEncryptionType: if it can't be
-    :raises InvalidPaceType: if the type says nonsense of its copies
+    :raises InvalidEncryptionType: if the type asks for an impossible
+        encryption
+    :raises InvalidPaceType: if the type has an invalid pace of copies
     """
     try:
         found = node.volumes.wanted_encryption(volume, new=True)
@@ -49,7 +49,7 @@ def wanted(node: Node, volume: objects.Volume
 
 def invalid(volume: objects.Volume, why: volume_types.InvalidType
             ) -> exceptions.LocalCloneError:
-    """The error of a type of which no volume can be."""
+    """Return the error for an invalid volume type."""
     kind = (encryption_exceptions.InvalidPaceType
             if isinstance(why, volume_types.InvalidPace)
             else encryption_exceptions.InvalidEncryptionType)
@@ -57,10 +57,11 @@ def invalid(volume: objects.Volume, why: volume_types.InvalidType
 
 
 def give_back(node: Node, volume: objects.Volume) -> None:
-    """The secret of what was not created goes: Cinder may try another node,
-    or its owner may delete the row without any.
+    """Remove the secret of a volume after a failed creation.
 
-    Unless somebody creates it by now, who reads the row when he begins.
+    Cinder may create the volume on another node, or the owner may delete the
+    row without any call of a driver. Nothing is removed if another service has
+    taken the row since: it reads the row when it begins.
     """
     try:
         row = node.volumes.volume(volume.id)
@@ -74,16 +75,16 @@ def give_back(node: Node, volume: objects.Volume) -> None:
             row, dataclasses.replace(
                 recorded, key='', pin=None, becoming=None))
         _drop_here(node, volume.id)
-        # By now it may be created elsewhere, with another secret, or with the
-        # same one if that is its type's: so only its own goes, which the row
-        # has named.
+        # The volume may exist on another node by now, with another secret or
+        # with the secret of its type. So only the secret of this row is
+        # removed.
         if recorded.key in ('', key_of_type(node, row)):
             return
-        _attempt(volume.id, 'use of its secret', node.keys.release,
+        _attempt(volume.id, 'consumer entry', node.keys.release,
                  recorded.key, 'volumes', volume.id)
         if recorded.key not in node.secrets.secrets_in_use([volume.id]):
             node.keys.remove(recorded.key)
-    except Exception as exc:  # must not hide why it was not created
+    except Exception as exc:  # must not hide the first error
         LOG.error('The secret of volume %(volume)s, which could not be '
                   'created, stays in the key manager until the volume is '
                   'created or deleted: '
@@ -92,32 +93,34 @@ def give_back(node: Node, volume: objects.Volume) -> None:
 
 def check_not_fresh(node: Node, volume: objects.Volume,
                     host: str | None) -> None:
-    """Who leaves out zeros, because a volume is new, would restore noise.
+    """Check whether a restore may leave out zeros.
 
-    :raises WouldReadNoise: if it is
+    A restore leaves out zeros in new volumes. Unwritten ranges of an encrypted
+    volume read as noise.
+
+    :raises WouldReadNoise: if it may not
     """
-    # Of what is being created only a backup that becomes a volume is written.
+    # Cinder writes a volume during its creation only to restore a backup.
     if (volume.status not in statuses.RESTORED
             or rows.recorded(volume) is None):
         return
     lv = node.lvm.lvs().get(volume.name)
     if lv and names.FRESH in lv.tags:
         raise encryption_exceptions.WouldReadNoise(
-            volume=volume.id, host=host, reason='ranges of it that were never '
-            'written do not read as zeros, and a restore leaves zeros out. '
-            'Restore to a volume of another type, or of a type with '
-            '%szeroed=true.'
+            volume=volume.id, host=host, reason='its unwritten ranges do not '
+            'read as zeros, and a restore leaves zeros out. Restore to a '
+            'volume of another type, or of a type with %szeroed=true.'
             % volume_types.PREFIX)
 
 
 def check_retype(node: Node, volume: objects.Volume,
                  extra_specs: dict[str, str]) -> None:
-    """A retype changes nothing that is in a header.
+    """Check that a retype changes nothing in the header.
 
     :param extra_specs: of the new type
-    :raises EncryptionChange: if it would
-    :raises InvalidEncryptionType: if no volume can be of the new type
-    :raises InvalidPaceType: the same, for its pace
+    :raises EncryptionChange: if the header would change
+    :raises InvalidEncryptionType: if the new type is invalid
+    :raises InvalidPaceType: if the new type has an invalid pace of copies
     """
     try:
         after = volume_types.parse(extra_specs, new=True)
@@ -135,22 +138,22 @@ def check_retype(node: Node, volume: objects.Volume,
 
 def check_copy(node: Node, volume: objects.Volume, copy: objects.Volume
                ) -> None:
-    """Cinder's own migration neither encrypts a volume nor decrypts it.
+    """Refuse Cinder's own migration of, or to, an encrypted volume.
 
-    After a retype that was refused it tries that. What it copies is not
-    encrypted on its way.
+    Cinder tries its own migration after a refused retype, and copies plain
+    text between the hosts.
 
-    :param copy: the row that is copied into
-    :raises EncryptionChange: if one of them is encrypted by this driver
+    :param copy: the row of the copy
+    :raises EncryptionChange: if this driver encrypts either volume
     """
     if rows.recorded(volume) or wanted(node, copy):
         raise encryption_exceptions.EncryptionChange(volume=volume.id)
 
 
 def check_copied_away(volume: objects.Volume) -> None:
-    """Cinder does not copy to another backend what this driver encrypts.
+    """Refuse a copy of an encrypted volume to another backend.
 
-    It would read the volume decrypted, and write plain text.
+    Cinder would read the decrypted volume and write plain text.
 
     :raises EncryptionChange: if this driver encrypts the volume
     """
@@ -159,12 +162,12 @@ def check_copied_away(volume: objects.Volume) -> None:
 
 
 def check_connected(node: Node, volume: objects.Volume) -> None:
-    """Check that Cinder, if it copies a volume away, copies all of it.
+    """Check a volume that Cinder itself is copying to another backend.
 
-    A retype, or a migration that is forced, does not ask the driver first.
+    A retype, or a forced migration, does not ask the driver first.
 
-    :raises EncryptionChange: as :func:`check_copied_away`
-    :raises LongerThanRecorded: as :func:`.node.check_length`
+    :raises EncryptionChange: as for :func:`check_copied_away`
+    :raises LongerThanRecorded: as for :func:`.node.check_length`
     """
     if rows.is_migrated_by_cinder(volume) and not any(
             each.instance_uuid for each in volume.volume_attachment):
@@ -175,16 +178,18 @@ def check_connected(node: Node, volume: objects.Volume) -> None:
 
 def _lasting(encryption: volume_types.Encryption | None
              ) -> volume_types.Encryption | None:
-    """What of a type holds for the life of a volume."""
+    """Return the properties that hold for the life of a volume."""
     return encryption and dataclasses.replace(
         encryption, discards=False, zeroed=False)
 
 
 def check_managed(node: Node, volume: objects.Volume, lv: str) -> None:
-    """An LV of somebody else has no header that the driver knows.
+    """Refuse to manage an LV as a volume of an encrypted type.
 
-    :param lv: the one that is to be managed
-    :raises CannotManage: if the type of its volume asks for one
+    A foreign LV has no header of this driver.
+
+    :param lv: the LV to manage
+    :raises CannotManage: if the type asks for encryption
     """
     if wanted(node, volume):
         raise exceptions.CannotManage(
@@ -193,9 +198,11 @@ def check_managed(node: Node, volume: objects.Volume, lv: str) -> None:
 
 
 def check_unmanaged(volume: objects.Volume | None) -> None:
-    """Whoever was left an encrypted LV could not read it.
+    """Refuse to unmanage an encrypted volume.
 
-    :raises CannotUnmanage: if it is
+    Its new owner could not read the LV.
+
+    :raises CannotUnmanage: if this driver encrypts the volume
     """
     if volume is not None and rows.recorded(volume):
         raise exceptions.CannotUnmanage(
@@ -203,22 +210,22 @@ def check_unmanaged(volume: objects.Volume | None) -> None:
 
 
 def erase(node: Node, volume_id: str, tries: int = TRIES) -> None:
-    """Empty the key slots of what this node has of a volume.
+    """Erase the key slots of a volume on this node.
 
-    Headers elsewhere keep theirs: that of an LV which a move has left until
-    its node removes it, backups at former homes, snapshots. Nobody opens
-    those without the secret, which goes after this, or a recovery key.
+    Other headers keep their key slots: the source LV of a move until its node
+    removes it, backups on former homes, and snapshots. Only the secret, which
+    is removed afterwards, or a recovery key opens them.
 
-    What fails is only logged.
+    An error is only logged.
 
-    :param volume_id: whose handle it is; it is here
+    :param volume_id: the ID of the handle, which exists on this node
     """
     for left in reversed(range(tries)):
         try:
             node.crypt.erase(volume_id)
             return
         except encryption_exceptions.HeaderDamaged:
-            return  # it was not created to its end; or nobody opens it
+            return  # creation was incomplete, or no key opens it
         except (exceptions.LocalCloneError, OSError) as exc:
             if not left:
                 LOG.error('The key slots of volume %(volume)s could not be '
@@ -228,23 +235,21 @@ def erase(node: Node, volume_id: str, tries: int = TRIES) -> None:
 
 def forget(node: Node, volume_ids: Iterable[str],
            recorded: volume_types.Recorded, of_type: str) -> None:
-    """A volume is gone, and so is its secret, unless something else has it.
+    """Remove the secret of a deleted volume if nothing else uses it.
 
-    Nothing of it stays on this node, either.
+    Header backups and sealed keys on this node are removed too. An error in
+    one step does not stop the others: a key manager may delete a secret but
+    fail to list secrets.
 
-    Each step is taken whatever becomes of the others: the key manager may
-    delete a secret and not list any.
-
-    :param volume_ids: whose it was: after Cinder's own migration it is
-        deleted by another row
-    :param recorded: what its row says
-    :param of_type: :func:`key_of_type`, which a create that failed has used
+    :param volume_ids: the IDs of the volume: two after Cinder's own migration
+    :param recorded: the encryption in its row
+    :param of_type: :func:`key_of_type`, used by an incomplete creation
     """
     ids = sorted(volume_ids)
     for volume_id in ids:
         _drop_here(node, volume_id)
         for key in sorted({recorded.key, of_type} - {''}):
-            _attempt(volume_id, 'use of its secret', node.keys.release, key,
+            _attempt(volume_id, 'consumer entry', node.keys.release, key,
                      'volumes', volume_id)
     in_use = node.secrets.secrets_in_use(ids) | {''}
     if recorded.key not in in_use:
@@ -255,7 +260,7 @@ def forget(node: Node, volume_ids: Iterable[str],
 
 
 def key_of_type(node: Node, volume: objects.Volume) -> str:
-    """The secret that all volumes of its type have; '': each has its own."""
+    """Return the secret of all volumes of a type; '' if each has its own."""
     with contextlib.suppress(volume_types.InvalidType):
         asked = node.volumes.wanted_encryption(volume)
         return asked.shared_key if asked else ''
@@ -267,24 +272,25 @@ def _attempt(volume_id: str, what: str, act: Callable[..., None],
     try:
         act(*args)
     except (exceptions.LocalCloneError, OSError) as exc:
-        LOG.error('Volume %(volume)s is not there, but the %(what)s could not '
-                  'be removed. In the key manager that is called "%(name)s": '
-                  '%(error)s', {
+        LOG.error('Volume %(volume)s does not exist any more, but its '
+                  '%(what)s could not be removed. Its secrets in the key '
+                  'manager have the name "%(name)s": %(error)s', {
                       'volume': volume_id, 'what': what,
                       'name': names.secret(volume_id), 'error': exc})
 
 
 def _drop_here(node: Node, volume_id: str) -> None:
-    """What this node itself keeps of an encrypted volume."""
-    _attempt(volume_id, 'backups of its header', node.crypt.drop_backups,
+    """Remove the header backups and the sealed key on this node."""
+    _attempt(volume_id, 'header backups', node.crypt.drop_backups,
              volume_id)
     _attempt(volume_id, 'sealed key', node.crypt.forget_sealed, volume_id)
 
 
 def _drop_others(node: Node, volume_id: str, keep: set[str]) -> None:
-    """Those that a call has left which did not live to record them.
+    """Remove secrets with the volume's name that no row names.
 
-    And that of a snapshot which has gone since the volume's was replaced.
+    An interrupted call leaves them, and so does a snapshot deleted after a key
+    rotation.
     """
     for key in node.keys.find(volume_id):
         if key not in keep:

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Re-encryption of a volume in use.
 
-A process at the volume's home reads all of the volume and writes it encrypted
-by a new key. The process outlives this service (:mod:`.cryptsetup`). Only the
-header records the progress, so the process continues after a power cut, and at
-another home. It runs while the volume is at rest; each other operation pauses
-it first (:mod:`.devices`), and the sweep of the node resumes it.
+A process on the volume's home reads the whole volume and writes it encrypted
+with a new key. The process continues while this service restarts
+(:mod:`.cryptsetup`). Only the header records the progress, so the process
+continues after a power cut, and on another home. It runs while the volume is
+at rest. Each other operation pauses it first (:mod:`.devices`), and the sweep
+of the node resumes it.
 
-A tag on the LV stays from before the beginning until the end is done as well.
-Another tag, of this node alone, says that an operator has paused it: a volume
-that moves continues at its new home.
+A tag on the LV is set before the re-encryption begins, and removed after its
+last step. A second tag, valid on this node only, means that an operator has
+paused it. A volume that moves continues on its new home.
 
 The plan of a change has no effects. An impossible request is refused before
 the first write.
@@ -46,33 +47,33 @@ from cinder_localclone.encryption import rotate
 
 LOG = logging.getLogger(__name__)
 
-#: How a run outlives a power cut. A journal writes everything twice.
+#: The resilience mode of cryptsetup. A journal writes all data twice.
 RESILIENCE = 'checksum'
 
 
 class Status(str, enum.Enum):
-    """What is the matter with the re-encryption of a volume."""
+    """The status of a re-encryption."""
 
-    #: None has begun, or it has ended.
+    #: It has not begun, or has ended.
     NONE = 'none'
     RUNNING = 'running'
     #: An operator has paused it.
     PAUSED = 'paused'
-    #: It goes on by itself as soon as the volume is at rest.
+    #: It continues by itself when the volume is at rest.
     WAITING = 'waiting'
-    #: It was killed: opening the volume recovers it.
+    #: It was killed; opening the volume recovers it.
     INTERRUPTED = 'interrupted'
 
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """How far the re-encryption of a volume is.
+    """The progress of a re-encryption.
 
-    :param done: bytes that are encrypted anew for good
+    :param done: bytes that are permanently re-encrypted
     :param total: bytes of the volume
-    :param cipher: the new one; that of the volume if there is no other
-    :param key_bits: of its key
-    :param rate: bytes a second of what runs; 0: not known
+    :param cipher: the new cipher; the volume's cipher without a re-encryption
+    :param key_bits: bits of the key of this cipher
+    :param rate: bytes a second of the running process; 0 if unknown
     """
 
     status: Status
@@ -84,13 +85,13 @@ class State:
 
     @property
     def seconds_left(self) -> float | None:
-        """At this rate; None if that is not known."""
+        """The time left in seconds; None if the rate is unknown."""
         return (self.total - self.done) / self.rate if self.rate else None
 
 
 def judge(under_way: bool, interrupted: bool, running: bool,
           by_operator: bool) -> Status:
-    """What is the matter, by the header, the process and the tag. Pure."""
+    """Return the status by the header, the process and the tag. Pure."""
     if running:
         return Status.RUNNING
     if interrupted:
@@ -101,10 +102,10 @@ def judge(under_way: bool, interrupted: bool, running: bool,
 
 
 def state(node: Node, volume: objects.Volume) -> State:
-    """How far the re-encryption of a volume is; its home is here.
+    """Return the progress of a re-encryption on this node, the home.
 
-    :raises HeaderDamaged: if its header can't be read
-    :raises LocalCloneError: if it has no handle
+    :raises HeaderDamaged: if the header can't be read
+    :raises LocalCloneError: if the volume has no handle
     """
     volume_id, recorded = rows.handle_id(volume), _recorded(volume)
     running = node.runner.is_running(volume_id)
@@ -132,7 +133,7 @@ def _recorded(volume: objects.Volume) -> volume_types.Recorded:
 
 
 def _at_rest(node: Node, volume: objects.Volume) -> bool:
-    """Whether nothing but a guest here has to do with a volume."""
+    """Return whether only a guest on this node uses the volume."""
     volume_id = rows.handle_id(volume)
     return bool(
         rows.is_home(volume, node.host)
@@ -146,11 +147,11 @@ def _at_rest(node: Node, volume: objects.Volume) -> bool:
 
 
 def _volume(node: Node, volume_id: str) -> objects.Volume:
-    """A volume that can be re-encrypted now; its handle is there.
+    """Return a volume that can be re-encrypted now; ensure its handle.
 
-    :raises StaleMove: if its home is elsewhere
-    :raises NotAtRest: if something else is being done to it
-    :raises CannotReencrypt: if it never can
+    :raises StaleMove: if this node is not the volume's home
+    :raises NotAtRest: if another operation uses the volume
+    :raises CannotReencrypt: if the volume can never be re-encrypted
     """
     volume = nodes.volume_at_home(node, volume_id)
     if _recorded(volume).authenticated:
@@ -166,14 +167,15 @@ def _volume(node: Node, volume_id: str) -> objects.Volume:
 
 @dataclasses.dataclass(frozen=True)
 class Wish:
-    """How a volume is to be encrypted anew.
+    """The parameters of a requested re-encryption.
 
-    :param cipher: '' for the one that it has
-    :param key_bits: of its key; 0: as now, or the most that the cipher takes
-    :param resilience: how a run outlives a power cut; '': by checksums
-    :param drops_keys: whether keys of others, which are lost, may be
-    :param zone: MiB that are re-encrypted at a time on this node; 0: the
-        default, or as before
+    :param cipher: the new cipher; '' for the current cipher
+    :param key_bits: bits of the new key; 0 for the current number, or the most
+        of a new cipher
+    :param resilience: the resilience mode of cryptsetup; '' for checksums
+    :param drops_keys: whether other keys, such as recovery keys, may be lost
+    :param zone: MiB that are re-encrypted at a time on this node; 0 for the
+        default, or for the value of an earlier request
     """
 
     cipher: str = ''
@@ -184,17 +186,18 @@ class Wish:
 
 
 def start(node: Node, volume_id: str, wish: Wish) -> State:
-    """Encrypt a volume anew, under its guest if it has one.
+    """Re-encrypt a volume, also under a running guest.
 
-    Nothing is written before all that can be known has been checked. One
-    that has begun as is wished goes on.
+    All checks precede the first write. A matching re-encryption that has begun
+    is resumed.
 
-    :raises NotAtRest: if something else is being done to it
-    :raises OtherKeys: if it has keys that would be lost
-    :raises NoRoomToReencrypt: if its thin pool can't take all of it
-    :raises CannotReencrypt: if it is authenticated, or its key is being
-        changed, or there is no such cipher; if cryptsetup is too old; or if
-        the end of the service would kill it
+    :raises NotAtRest: if another operation uses the volume
+    :raises OtherKeys: if the volume has keys that would be lost
+    :raises NoSpaceToReencrypt: if the thin pool has less free space than
+        needed
+    :raises CannotReencrypt: if the volume is authenticated, its key is being
+        rotated, the cipher is unknown, cryptsetup is too old, or the end of
+        the service would kill the process
     :raises KeyUnavailable: if the key manager does not answer
     """
     with node.lock(volume_id):
@@ -225,8 +228,8 @@ def _begin(node: Node, volume: objects.Volume, header: luks_header.Header,
     token, slot = own_slot(volume.id, header, wish.drops_keys)
     if token.key != _recorded(volume).key:
         raise encryption_exceptions.CannotReencrypt(
-            volume=volume.id, reason='its header has no key of the secret '
-            'that its row names')
+            volume=volume.id, reason='its header has no key slot of its '
+            'recorded secret')
     key = node.keys.get(token.key, token.key_format)
     node.crypt.test(volume.id, key, slot)
     _ensure_open(node, volume)
@@ -234,7 +237,7 @@ def _begin(node: Node, volume: objects.Volume, header: luks_header.Header,
         _check_space(node, volume)
         node.crypt.mark(volume.name, names.REENCRYPTED)
     _take_off(node, volume, names.PAUSED)
-    # Until its end is recorded the row has both pins.
+    # The row has both pins until the end is recorded.
     before = pinning.settled(_recorded(volume), header)
     recorded = dataclasses.replace(before, becoming=dataclasses.replace(
         header.pin, cipher=cipher, key_bits=key_bits, digest=''))
@@ -251,7 +254,7 @@ def _begin(node: Node, volume: objects.Volume, header: luks_header.Header,
 
 def _record(node: Node, volume: objects.Volume,
             recorded: volume_types.Recorded) -> objects.Volume:
-    """Change the row of a volume; return the row as it is then."""
+    """Change the row of a volume, and return the new row."""
     before = rows.recorded(volume)
     if recorded == before:
         return volume
@@ -260,12 +263,12 @@ def _record(node: Node, volume: objects.Volume,
 
 
 def _pin_new_key(node: Node, volume: objects.Volume) -> objects.Volume:
-    """Have the row pin the new key of a re-encryption that has begun.
+    """Pin the new data key of a begun re-encryption in the row.
 
-    Its digest is in the header alone until here. The secret of the volume
-    opens a slot of it: so whoever has made the slot knew the secret.
+    Until now only the header has its digest. The volume's secret opens a slot
+    of the new key, so the slot was made with knowledge of the secret.
 
-    :raises LocalCloneError: as :func:`.activate.key_of`
+    :raises LocalCloneError: as for :func:`.activate.key_of`
     """
     recorded = _recorded(volume)
     expected, header = pinning.of_row(recorded), node.crypt.header(volume.id)
@@ -278,7 +281,7 @@ def _pin_new_key(node: Node, volume: objects.Volume) -> objects.Volume:
 
 
 def _check_space(node: Node, volume: objects.Volume) -> None:
-    """What is written becomes the volume's own, all of it."""
+    """Check the free space for a complete rewrite of the volume."""
     lvs = node.lvm.lvs()
     lv = lvs[volume.name]
     if not lv.thin:
@@ -294,10 +297,11 @@ def _check_space(node: Node, volume: objects.Volume) -> None:
 
 
 def pause(node: Node, volume_id: str) -> State:
-    """Let it wait until an operator says otherwise, here.
+    """Pause a re-encryption on this node until an operator resumes it.
 
-    :raises StaleMove: if its home is elsewhere
-    :raises StillReencrypting: if it does not pause in time; it does later
+    :raises StaleMove: if this node is not the volume's home
+    :raises StillReencrypting: if the process does not stop in time; it will
+        stop later
     """
     with node.lock(volume_id):
         volume = nodes.volume_at_home(node, volume_id)
@@ -309,10 +313,11 @@ def pause(node: Node, volume_id: str) -> State:
 
 
 def resume(node: Node, volume_id: str) -> State:
-    """Let it go on.
+    """Resume a re-encryption that an operator has paused.
 
-    :raises NotAtRest: if something else is being done to the volume
-    :raises Interrupted: if it was killed, and a guest has the volume open
+    :raises NotAtRest: if another operation uses the volume
+    :raises Interrupted: if the re-encryption was killed, and a guest has the
+        volume open
     """
     with node.lock(volume_id):
         volume = _volume(node, volume_id)
@@ -336,7 +341,7 @@ def _forget_zone(node: Node, volume: objects.Volume) -> None:
 
 
 def _ensure_open(node: Node, volume: objects.Volume) -> None:
-    """Unlike for a guest: nobody is given its path, no boot opens it."""
+    """Open a volume without noting it for the boot service."""
     if not node.handles.survey().crypt(volume.id):
         activate.open_volume(
             node.crypt, node.keys, volume.id,
@@ -345,12 +350,13 @@ def _ensure_open(node: Node, volume: objects.Volume) -> None:
 
 
 def _reserve_space(node: Node, volume: objects.Volume) -> None:
-    """Make sure of the room for an LV that is written for the first time.
+    """Reserve space for an LV that is rewritten for the first time.
 
-    A clone, or a revert, of a volume in mid re-encryption shares the blocks
-    of its image until all of it is written.
+    A clone or a reverted volume in the middle of a re-encryption shares the
+    blocks of its image until all blocks are rewritten.
 
-    :raises NoRoomToReencrypt: if there is none; the next check tries again
+    :raises NoSpaceToReencrypt: if free space is missing; the next sweep tries
+        again
     """
     with node.allocation_lock():
         lv = node.lvm.lvs().get(volume.name)
@@ -360,16 +366,16 @@ def _reserve_space(node: Node, volume: objects.Volume) -> None:
 
 
 def _go_on(node: Node, volume: objects.Volume) -> None:
-    """What has begun runs; the caller holds the volume's lock."""
+    """Run a begun re-encryption; the caller holds the volume's lock."""
     if node.runner.is_running(volume.id):
         return
     if devices.is_interrupted(
             node, volume.id, node.crypt.header(volume.id)):
         devices.recover(node, volume)
         if not node.crypt.header(volume.id).reencryption:
-            return  # it was complete; what is left is the next look's
-    node.crypt.check_reencrypts(volume.id)  # this may be another node
-    # The pin first: without room the row would go on announcing any key.
+            return  # it was complete; the next sweep does the rest
+    node.crypt.check_reencrypts(volume.id)  # this may be a new home
+    # The pin first: without free space the row would still accept any key.
     volume = _pin_new_key(node, volume)
     _reserve_space(node, volume)
     _ensure_open(node, volume)
@@ -381,26 +387,26 @@ def _go_on(node: Node, volume: objects.Volume) -> None:
 
 
 class Sweep:
-    """Has go on what may, and ends what has ended."""
+    """Resumes re-encryptions, and completes ended ones."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        #: Volumes, with their LVs, whose headers say that there is none.
+        #: Volumes, with their LVs, without a re-encryption in their headers.
         self._clean: set[tuple[str, str]] = set()
 
     def sweep(self, volumes: Iterable[objects.Volume],
               present: survey.Survey) -> None:
-        """One volume that fails does not stop the others.
+        """Resume or complete re-encryptions; an error stops one volume only.
 
-        :param volumes: at home here
-        :param present: what there is on this node
+        :param volumes: the volumes of this node
+        :param present: the survey of this node
         """
         for volume in volumes:
             tell = functools.partial(
                 events.failed, events.REENCRYPTION_STOPPED, volume=volume.id)
             try:
                 concerned = self._may_concern(volume, present)
-            except Exception as exc:  # a command that is missing, too
+            except Exception as exc:  # also a missing command
                 tell(exc)
                 continue
             if concerned:
@@ -409,7 +415,7 @@ class Sweep:
 
     def _may_concern(self, volume: objects.Volume, present: survey.Survey
                      ) -> bool:
-        """Without reading its header each time."""
+        """Return whether the header must be read. Most headers are skipped."""
         lv = present.lvs.get(volume.name)
         return bool(
             lv and rows.recorded(volume)
@@ -430,22 +436,23 @@ class Sweep:
         if header.reencryption is None:
             if names.REENCRYPTED in lv.tags or _recorded(volume).becoming:
                 if devices.is_interrupted(node, volume_id, header):
-                    # its devices are left
+                    # cryptsetup's devices remain
                     devices.recover(node, volume)
                 _end(node, volume)
             if _has_own_key(node, volume_id):
                 self._clean.add((volume.id, volume.name))
         elif activate.is_complete(header):
-            # nothing is left to be paused
+            # only the last step is missing, so a pause has no effect
             devices.recover(node, volume)
         elif names.PAUSED not in lv.tags:
             _go_on(node, volume)
 
 
 def _has_own_key(node: Node, volume_id: str) -> bool:
-    """Give a clone of a volume that was being re-encrypted its own key.
+    """Give a clone its own key after an inherited re-encryption.
 
-    :returns: whether that is done; else the next check tries again
+    :returns: whether the clone has its own key; if not, the next sweep tries
+        again
     """
     volume = node.volumes.volume(volume_id)
     try:
@@ -460,30 +467,30 @@ def _has_own_key(node: Node, volume_id: str) -> bool:
 
 
 def _end(node: Node, volume: objects.Volume) -> None:
-    """Do all that comes after a re-encryption that is complete.
+    """Complete a re-encryption: backup, tags and row.
 
-    :raises ForeignHeader: if it is not the one that the row has announced
+    :raises ForeignHeader: if the header is not the announced header
     """
-    # Whoever wrote its end may have been killed between both copies of it.
+    # The process may have been killed between both copies of the header.
     header = node.crypt.header(volume.id, mend=True)
     if header.reencryption:
-        return  # it has begun meanwhile; the next look has it go on
+        return  # another has begun; the next sweep runs it
     if not header.opened_by(luks_header.Role.VOLUME):
         raise encryption_exceptions.HeaderDamaged(
-            path=names.handle_path(volume.id), reason='it names no secret '
-            'with a key that opens it')
+            path=names.handle_path(volume.id), reason='its tokens name no '
+            'secret with a key slot')
     recorded = _recorded(volume)
     pinning.check(volume.id, header, pinning.of_row(recorded))
     begun = header.pin != recorded.pin
-    # What they would restore makes noise of the volume: as long as there may
-    # be one, its LV says so.
+    # Older backups would turn the data into noise, so the tag of the LV stays
+    # as long as there may be one.
     node.crypt.renew_backup(volume.id, header, activate.key_of(
         node.crypt, node.keys, volume.id, header, pinning.of_row(recorded))
         if _has_backup(node, volume.id, header) else b'')
     _take_off(node, volume, names.PAUSED)
     _forget_zone(node, volume)
     _take_off(node, volume, names.REENCRYPTED)
-    # Last: as long as the row announces it, the next look does all this.
+    # Last: while the row has both pins, the next sweep repeats all this.
     _record(node, volume, pinning.settled(recorded, header))
     if not begun and recorded.becoming:
         events.say(events.REENCRYPTION_NOT_BEGUN, volume=volume.id)
@@ -494,7 +501,7 @@ def _end(node: Node, volume: objects.Volume) -> None:
 
 def _has_backup(node: Node, volume_id: str, header: luks_header.Header
                 ) -> bool:
-    """Whether a backup is of the data that a volume has now."""
+    """Return whether a backup belongs to the current data of a volume."""
     for name in node.crypt.backup_names(volume_id):
         with contextlib.suppress(exceptions.LocalCloneError):
             if node.crypt.backed_up(volume_id, name).pin == header.pin:
@@ -503,7 +510,7 @@ def _has_backup(node: Node, volume_id: str, header: luks_header.Header
 
 
 def as_dict(found: State) -> dict[str, typing.Any]:
-    """A state as it goes over the bus."""
+    """Return a state as a dictionary for the message bus."""
     return dict(dataclasses.asdict(found), status=found.status.value,
                 seconds_left=found.seconds_left)
 
@@ -512,9 +519,9 @@ def as_dict(found: State) -> dict[str, typing.Any]:
 
 @rpc.method('encryption_progress', rpc.HOME, prompt=True)
 def progress(node: Node, volume_id: str) -> dict[str, typing.Any]:
-    """Return how far the re-encryption of a volume is; see :class:`State`.
+    """Return the progress of a re-encryption; see :class:`State`.
 
-    :raises StaleMove: if this node is not its home
+    :raises StaleMove: if this node is not the volume's home
     """
     return as_dict(state(node, nodes.volume_at_home(node, volume_id)))
 
@@ -523,9 +530,9 @@ def progress(node: Node, volume_id: str) -> dict[str, typing.Any]:
 def start_as_asked(node: Node, volume_id: str, cipher: str, key_bits: int,
                    resilience: str, drops_keys: bool, zone: int
                    ) -> dict[str, typing.Any]:
-    """Encrypt a volume anew; see :func:`start` and :class:`Wish`.
+    """Re-encrypt a volume; see :func:`start` and :class:`Wish`.
 
-    :raises CannotReencrypt: as :func:`start`, with others
+    :raises CannotReencrypt: as for :func:`start`, among others
     """
     return as_dict(start(node, volume_id, Wish(
         cipher, key_bits, resilience, drops_keys, zone)))
@@ -539,15 +546,15 @@ def pause_as_asked(node: Node, volume_id: str) -> dict[str, typing.Any]:
 
 @rpc.method('encryption_resume', rpc.HOME)
 def resume_as_asked(node: Node, volume_id: str) -> dict[str, typing.Any]:
-    """Let a re-encryption go on; see :func:`resume`."""
+    """Resume the re-encryption of a volume; see :func:`resume`."""
     return as_dict(resume(node, volume_id))
 
 
 def check_same(volume_id: str, found: luks_header.Reencryption, wish: Wish
                ) -> None:
-    """One that has begun is the one that is wished.
+    """Check that a begun re-encryption matches the request.
 
-    :raises CannotReencrypt: if it is another
+    :raises CannotReencrypt: if it does not
     """
     if (wish.cipher not in ('', found.cipher)
             or wish.key_bits not in (0, found.key_bits)):
@@ -557,9 +564,9 @@ def check_same(volume_id: str, found: luks_header.Reencryption, wish: Wish
 
 
 def check_zone(volume_id: str, zone: int) -> None:
-    """Refuse a size of parts that cryptsetup would not take.
+    """Refuse a zone size that cryptsetup does not accept.
 
-    :raises CannotReencrypt: if it is neither 0 nor one of
+    :raises CannotReencrypt: if ``zone`` is neither 0 nor in
         :data:`.cryptsetup_cli.ZONES`
     """
     if zone and zone not in cryptsetup_cli.ZONES:
@@ -571,9 +578,9 @@ def check_zone(volume_id: str, zone: int) -> None:
 
 def new_cipher(volume_id: str, header: luks_header.Header, wish: Wish
                ) -> tuple[str, int]:
-    """The cipher that a volume gets, and how many bits its key has.
+    """Return the new cipher of a volume, and the bits of its key.
 
-    :raises CannotReencrypt: if it can't have that
+    :raises CannotReencrypt: if the request is invalid
     """
     if wish.resilience not in ('', *cryptsetup_cli.RESILIENCES):
         raise encryption_exceptions.CannotReencrypt(
@@ -597,11 +604,11 @@ def new_cipher(volume_id: str, header: luks_header.Header, wish: Wish
 
 def own_slot(volume_id: str, header: luks_header.Header, drops_keys: bool
              ) -> tuple[luks_header.Token, str]:
-    """The slot whose key goes on to open the volume, and its token.
+    """Return the token and the key slot of the volume's own key.
 
-    :param drops_keys: whether those of all others may be lost
-    :raises OtherKeys: if they may not
-    :raises CannotReencrypt: if it is not clear which it is
+    :param drops_keys: whether all other keys may be lost
+    :raises OtherKeys: if other keys exist and must not be lost
+    :raises CannotReencrypt: if the header does not have exactly one own key
     """
     own = [each for each in header.tokens
            if each.role is luks_header.Role.VOLUME]
@@ -609,8 +616,8 @@ def own_slot(volume_id: str, header: luks_header.Header, drops_keys: bool
              if slot in header.keyslots]
     if len(own) != 1 or len(slots) != 1 or own[0].slot:
         raise encryption_exceptions.CannotReencrypt(
-            volume=volume_id, reason='its key is being changed, or its header '
-            'does not name exactly one key of the volume; run '
+            volume=volume_id, reason='a key rotation is incomplete, or its '
+            'header does not have a single key of the volume; run '
             '"cinder-localclone encryption rotate" first')
     others = set(header.keyslots) - set(slots)
     if others and not drops_keys:

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rotation of a volume's key; a key of its own for a local clone.
 
-The steps are those of :mod:`.rotation_plan`. Header and row show which steps
+The steps are planned by :mod:`.rotation_plan`. Header and row show which steps
 are done, so an interrupted rotation continues when it is requested again. At
-each moment a secret that the header names opens the volume, and so does the
-secret that the row names.
+each moment the secrets in the header and the secret in the row open the
+volume.
 
 A local clone has the header of its image, with all keys. Before a user gets
-the clone, its keys and LUKS UUID are replaced: a user who can open one of the
-two volumes, or has its header backups, can't open the other. The data's key
-stays until the clone is re-encrypted. An interrupted creation is removed with
-its secret, which has the name of the clone.
+the clone, its keys and LUKS UUID are replaced. A user of one volume, or of its
+header backups, can't open the other. The data's key stays until the clone is
+re-encrypted. An interrupted creation is removed with its secret, which has the
+name of the clone.
 
 The keys of a clone in the middle of a re-encryption can't be changed. Its row
 says that it shares the secret of its image, until the re-encryption has ended.
@@ -52,16 +52,16 @@ Do = rotation_plan.Do
 def rotate(node: Node, volume_id: str,
            recovery: Callable[[luks_header.Header], bytes] | None = None
            ) -> list[str]:
-    """Give a volume another key; who has it open keeps it open.
+    """Replace the key of a volume, which may be open.
 
-    What an earlier call has left undone comes first. If that has brought
-    another key already, it was this that was asked for.
+    First complete an interrupted rotation. If this has replaced the key, the
+    request is done.
 
-    :param recovery: which opens it by a recovery key, if its secret is lost
-    :returns: what the old key still opens, in words
-    :raises NotAtRest: if anybody else may have its header open
-    :raises KeyNotChanged: if its key can't be replaced
-    :raises LocalCloneError: if a step failed: to be asked for again
+    :param recovery: returns a recovery key for a header, if the secret is lost
+    :returns: sentences about data that the old key still opens
+    :raises NotAtRest: if another node may have the header open
+    :raises KeyNotChanged: if the key can't be replaced
+    :raises LocalCloneError: if a step failed; the call can be repeated
     """
     with node.lock(volume_id):
         change = Change(node, at_rest.volume(node, volume_id))
@@ -84,20 +84,20 @@ def rotate(node: Node, volume_id: str,
 
 
 def left_behind(node: Node) -> list[str]:
-    """Return remarks on what is left where backups and keys were kept before.
+    """Return remarks on former directories of backups and sealed keys.
 
     See :meth:`.crypt.Crypt.former_directories`.
     """
-    return ['%s, a former directory of this node, may have the old key, or '
-            'header backups that it opens: remove them there' % path
+    return ['%s, a former directory of this node, may have the old key or its '
+            'header backups: remove them there' % path
             for path in node.crypt.former_directories()]
 
 
 def encrypted_snapshots(node: Node, volume_id: str
                         ) -> Iterator[tuple[str, volume_types.Recorded]]:
-    """Yield the snapshots of a volume that have a header, of their own time.
+    """Yield the encrypted snapshots of a volume.
 
-    :returns: ids, with what their rows say
+    :returns: IDs, with the encryption in their rows
     """
     for snapshot in node.snapshots.snapshots_of(volume_id):
         recorded = rows.recorded(snapshot)
@@ -106,9 +106,9 @@ def encrypted_snapshots(node: Node, volume_id: str
 
 
 def is_pending(header: luks_header.Header, recorded: str) -> bool:
-    """Whether a change of a volume's key is not complete.
+    """Return whether a key rotation is incomplete.
 
-    :param recorded: reference of the secret that the volume's row names
+    :param recorded: the reference of the secret in the volume's row
     """
     try:
         return rotation_plan.next_step(header, recorded) is not None
@@ -118,9 +118,9 @@ def is_pending(header: luks_header.Header, recorded: str) -> bool:
 
 @contextlib.contextmanager
 def in_words(volume_id: str) -> Iterator[None]:
-    """What the planner says comes as an error of the driver's.
+    """Convert errors of the plan to errors of the driver.
 
-    :raises KeyNotChanged: if it says no
+    :raises KeyNotChanged: if the plan raises CannotRotate
     """
     try:
         yield
@@ -129,12 +129,12 @@ def in_words(volume_id: str) -> Iterator[None]:
 
 
 class Change:
-    """The change of one volume's key, of which there may be a part already.
+    """The rotation of one volume's key, perhaps begun by an earlier call.
 
-    The volume's lock is held, and nobody else has its header open.
+    The volume's lock is held, and no other node has its header open.
 
     :param volume: its row
-    :raises KeyNotChanged: if its header may not be written
+    :raises KeyNotChanged: if the header must not be written
     """
 
     def __init__(self, node: Node, volume: objects.Volume):
@@ -146,21 +146,21 @@ class Change:
         self.volume = volume
         self.recorded: volume_types.Recorded = found
         self.header = at_rest.to_change(node, volume)
-        #: How long whoever guesses the new key has to work for each guess.
+        #: Key derivation of the new slot: the cost of guessing its key.
         self.derivation = cryptsetup_cli.RANDOM_KEY
-        #: What opens it, as the key manager gives it, by reference.
+        #: Keys from the key manager by reference.
         self._keys: dict[str, bytes] = {}
-        #: Secrets that are used though the key manager does not name them
-        #: after the volume: Cinder's row, or the volume's type, names them.
+        #: Secrets named by Cinder's row or the volume type. Their names in the
+        #: key manager may differ from the volume's.
         self.shared = {found.key}
-        #: What opens it, too, if that is lost; b'' for nothing.
+        #: A recovery key, in case the secret is lost; b'' for none.
         self.recovery = b''
 
     def begin(self) -> None:
-        """A new secret is stored, and announced.
+        """Store a new secret, and announce it in the header.
 
-        :raises KeyNotChanged: if it can't be now
-        :raises LocalCloneError: if neither the old one nor a recovery key
+        :raises KeyNotChanged: if the key can't be replaced now
+        :raises LocalCloneError: if neither the old secret nor a recovery key
             opens the volume; nothing is written then
         """
         current = next((each for each in self.header.tokens
@@ -176,16 +176,16 @@ class Change:
             token, key=self.node.keys.create(self.volume.id, key_format)))
 
     def announce(self, token: luks_header.Token) -> None:
-        """Write down whose slot is about to be made."""
+        """Write a token with the slot that the next step makes."""
         self.node.crypt.write_token(
             self.volume.id, token.number or '', str(token))
         self.sweep()
 
     def drop_unknown_secrets(self) -> None:
-        """Those of the volume's name that neither header nor row names.
+        """Remove secrets of the volume that neither header nor row names.
 
-        A call has left them that did not live to announce them, or a
-        snapshot that has gone since. Not every key manager lists secrets.
+        An interrupted call leaves them, and so does a deleted snapshot. Some
+        key managers can't list secrets.
         """
         known = self._in_use() | self.header.keys() | {self.recorded.key}
         try:
@@ -198,9 +198,9 @@ class Change:
                             'volume': self.volume.id, 'error': exc})
 
     def go_back(self) -> None:
-        """What was recorded is lost, and what it replaces is not yet.
+        """Record the former secret again if the new secret is lost.
 
-        The former is recorded again then: it goes on opening the volume.
+        The former secret still opens the volume.
         """
         current = next((token for token in self.header.opened_by(
             luks_header.Role.VOLUME) if token.key == self.recorded.key), None)
@@ -223,13 +223,12 @@ class Change:
         return True
 
     def go_on(self) -> None:
-        """Take all steps that are left.
+        """Take all remaining steps.
 
-        If the new key turns out to be no good before it is recorded, the old
-        one stays.
+        If the new key proves unusable before it is recorded, the old key
+        stays.
 
-        :raises LocalCloneError: if a step failed, or there was no way but
-            back
+        :raises LocalCloneError: if a step failed, or the new key is unusable
         """
         failed: Exception | None = None
         while True:
@@ -253,7 +252,7 @@ class Change:
             raise failed
 
     def key(self, token: luks_header.Token) -> bytes:
-        """What a token's secret opens, from the key manager."""
+        """Return the key of a token's secret from the key manager."""
         if token.key not in self._keys:
             self._keys[token.key] = self.node.keys.get(
                 token.key, token.key_format, self._named_after(token))
@@ -263,28 +262,28 @@ class Change:
         return '' if token.key in self.shared else self.volume.id
 
     def _prove(self, token: luks_header.Token) -> bytes:
-        """Prove that a secret opens its slot, before another one goes.
+        """Test that a secret opens its slot, before the other key is removed.
 
-        The key manager is asked for it over a new login: the slot may have
-        been made of one wrong answer, which opens it as well.
+        Fetch the secret again over a new login: the slot may have been made
+        from a single wrong answer, and this answer opens the slot too.
 
-        :raises KeyUnavailable: if there is no answer
-        :raises KeyRefused: if there is no such secret
-        :raises WrongKey: if it does not open the volume
+        :raises KeyUnavailable: if the key manager does not answer
+        :raises KeyRefused: if the secret does not exist
+        :raises WrongKey: if the secret does not open the volume
         """
         key = self._keys[token.key] = self.node.keys.get_again(
             token.key, token.key_format, self._named_after(token))
-        # Without a slot it opens nothing.
+        # A secret without a slot opens nothing.
         self.node.crypt.test(self.volume.id, key,
                              next(iter(token.keyslots), None))
         return key
 
     def _opening(self, token: luks_header.Token) -> bytes:
-        """What a token's secret opens; if that is lost, the recovery key."""
+        """Return the key of a token, or the recovery key if it is lost."""
         return self.recovery if self._is_lost(token) else self.key(token)
 
     def _is_lost(self, token: luks_header.Token) -> bool:
-        """Whether a recovery key has to open what a token's secret did."""
+        """Return whether the recovery key must replace a token's secret."""
         return bool(self.recovery) and not self._opens(token)
 
     # -- steps
@@ -307,7 +306,7 @@ class Change:
             token = dataclasses.replace(
                 token, keyslots=(token.slot,), slot='')
         except encryption_exceptions.WrongKey:
-            # It is somebody else's, since the moment of the announcement.
+            # Another key took the slot after the announcement.
             with in_words(self.volume.id):
                 token = rotation_plan.announce_again(self.header, token)
         self._rewrite(token)
@@ -319,7 +318,7 @@ class Change:
         self._record_as(key=token.key)
 
     def _record_as(self, **changed: typing.Any) -> None:
-        """Change what the volume's row says."""
+        """Change the encryption in the volume's row."""
         recorded = dataclasses.replace(self.recorded, **changed)
         self.node.secrets.record(self.volume.id, recorded, self.recorded)
         self.recorded = recorded
@@ -333,7 +332,10 @@ class Change:
 
     def _drop_token(self, token: luks_header.Token,
                     by: luks_header.Token) -> None:
-        """The token is the trace of what is left to do until that is done."""
+        """Complete the rotation, and remove the old token last.
+
+        The token records that this step is incomplete.
+        """
         self.note_key()
         self._keep(by)
         outdate_backups(self.node, self.volume)
@@ -343,37 +345,37 @@ class Change:
         self.node.crypt.remove_token(self.volume.id, token.number or '')
         back = token.replaces == self.recorded.key
         if self.recorded.shares_key and not back:
-            # Last: until then the node's check goes on with the change.
+            # Last: until then the sweep of the node continues the change.
             self._record_as(shares_key=False)
         try:
-            # Else whoever restores it would have that trace again.
+            # A restored older backup would bring the token back.
             renew_backup(self.node, self.volume, stays)
         except (exceptions.LocalCloneError, OSError) as exc:
             LOG.warning('The last header backup of volume %(volume)s names a '
-                        'secret that does not exist any more: %(error)s', {
+                        'deleted secret: %(error)s', {
                             'volume': self.volume.id, 'error': exc})
 
     # -- their parts
 
     def _keep(self, token: luks_header.Token) -> None:
-        """What a node keeps of a key is that of the volume's row."""
+        """Seal the key of the row's secret, and forget an older sealed key."""
         present = self.node.handles.survey()
         lv = present.lvs.get(self.volume.name)
         opened = lv is not None and names.OPENED in lv.tags
         if lv and not opened and present.crypt(self.volume.id):
-            # Else a boot goes by an older note, which names another secret.
+            # Replace an older note, or a boot uses another secret.
             devices.note_opened(self.node, lv, self.volume.id,
                                 self.recorded.key)
             opened = True
         keeps = opened and not self._is_lost(token)
-        # It may be all that there is of a key: first there is another.
+        # Fetch the key first: the sealed key may be the last copy.
         key = self.key(token) if keeps else b''
         self.node.crypt.forget_sealed(self.volume.id)
         if keeps:
             self.node.crypt.seal(self.volume.id, self.recorded.key, key)
 
     def sweep(self) -> None:
-        """See what the header says by now."""
+        """Read the header again."""
         self.header = self.node.crypt.header(self.volume.id)
 
     def _rewrite(self, token: luks_header.Token) -> None:
@@ -381,17 +383,17 @@ class Change:
             self.volume.id, token.number or '', str(token), replace=True)
 
     def note_key(self) -> None:
-        """The LV's tags name the secret that the row names."""
+        """Set the recorded secret in the tags of the LV."""
         note_key(self.node, self.volume, self.recorded.key)
 
     def _in_use(self) -> set[str]:
         return self.node.secrets.secrets_in_use()
 
     def _let_go(self, key: str) -> None:
-        """The volume uses a secret no more; nor does anything else, perhaps.
+        """Release a secret, and remove it if nothing else uses it.
 
-        A snapshot's header is of its own time, and nobody but its volume
-        keeps its secret from being deleted.
+        A secret named by a snapshot's header stays. Only its volume prevents
+        the deletion of this secret.
         """
         if any(recorded.key == key for _id, recorded in encrypted_snapshots(
                 self.node, self.volume.id)):
@@ -417,21 +419,21 @@ class Change:
 
 
 def outdate_backups(node: Node, volume: objects.Volume) -> None:
-    """Note that a key is about to go, which backups of the header may have.
+    """Note that header backups may soon have a removed key.
 
-    Whatever becomes of whoever does that, this node's look at backups
-    (:mod:`.header_backups`) replaces them.
+    If the caller is interrupted, the sweep of backups (:mod:`.header_backups`)
+    replaces them.
     """
     devices.outdate_backups_of(node, volume.name)
 
 
 def replace_backups(node: Node, volume: objects.Volume, key: bytes
                     ) -> None:
-    """No backup that can be seen has keys that the header has not.
+    """Replace the header backups, so none has a removed key.
 
-    :param key: as of :func:`copy_header`
-    :raises LocalCloneError: if one may have. Where there is none, and none
-        can be made, that is only logged, as when a volume is created
+    :param key: as for :func:`copy_header`
+    :raises LocalCloneError: if an old backup remains. Without any backup the
+        error is only logged, as in the creation of a volume
     """
     try:
         copy_header(node, volume, key)
@@ -444,13 +446,13 @@ def replace_backups(node: Node, volume: objects.Volume, key: bytes
 
 def copy_header(node: Node, volume: objects.Volume, key: bytes = b''
                 ) -> None:
-    """Replace backups of a volume's header.
+    """Replace the backups of a volume's header.
 
-    :param key: what opens it; b'': what its row, and the key manager, say
-    :raises ForeignHeader: if its header is not the one that its row has
-        pinned: the backups may be all that is left of that one
-    :raises WrongKey: if the key does not open it: likewise
-    :raises LocalCloneError: if it is not done
+    :param key: a key that opens the header; b'' for the recorded secret
+    :raises ForeignHeader: if the header differs from the pin; the backups may
+        be the only copies of the right header
+    :raises WrongKey: if the key does not open the header; the backups stay
+    :raises LocalCloneError: if the backups were not replaced
     """
     expected = pinning.of_row(rows.recorded(volume))
     header = node.crypt.header(volume.id)
@@ -461,10 +463,10 @@ def copy_header(node: Node, volume: objects.Volume, key: bytes = b''
 
 def renew_backup(node: Node, volume: objects.Volume, key: bytes = b''
                  ) -> None:
-    """Replace backups of a volume's header, and note that it is done.
+    """Replace the backups of a volume's header, and remove the mark.
 
-    :param key: as of :func:`copy_header`
-    :raises LocalCloneError: as :func:`copy_header`
+    :param key: as for :func:`copy_header`
+    :raises LocalCloneError: as for :func:`copy_header`
     """
     if not node.crypt.keeps_backups():
         return
@@ -474,17 +476,17 @@ def renew_backup(node: Node, volume: objects.Volume, key: bytes = b''
 
 
 def is_outdated(lv: lvm_reports.LogicalVolume | None) -> bool:
-    """Whether backups of a volume's header may have keys that have gone.
+    """Return whether header backups may have removed keys.
 
-    :param lv: of the volume
+    :param lv: the LV of the volume
     """
     return lv is not None and names.OUTDATED in lv.tags
 
 
 def note_key(node: Node, volume: objects.Volume, key: str) -> None:
-    """The tags of a volume's LV name a secret, and no other.
+    """Set the tags of a volume's LV to exactly this secret.
 
-    :param key: its reference
+    :param key: the reference of the secret
     """
     lv = node.lvm.lvs().get(volume.name)
     if lv is not None:
@@ -492,12 +494,12 @@ def note_key(node: Node, volume: objects.Volume, key: str) -> None:
 
 
 def give_own_key(node: Node, volume: objects.Volume) -> None:
-    """Give a newborn volume what nobody else has; its handle is here.
+    """Give a new local clone its own key; its handle exists.
 
-    For a caller that holds its lock.
+    The caller holds the volume's lock.
 
-    :param volume: its row, which names the secret of its image
-    :raises LocalCloneError: if that fails; it is not to be given out then
+    :param volume: its row, with the secret of its image
+    :raises LocalCloneError: if a step failed; the volume must not be used then
     """
     recorded = rows.recorded(volume)
     if recorded is None:
@@ -506,12 +508,12 @@ def give_own_key(node: Node, volume: objects.Volume) -> None:
     pinning.check(volume.id, header, pinning.of_row(recorded))
     wanted = _wanted(node, volume)
     if header.reencryption:
-        # It goes on, and its keys can't be changed before it has ended.
+        # The re-encryption continues, and keys can't change before its end.
         _set(node, volume, dataclasses.replace(
             recorded, shares_key=recorded.key != wanted.shared_key))
         _share(node, volume.id, recorded.key)
         return
-    # The image's may have ended, and that is not recorded there yet.
+    # The image's re-encryption may have ended unrecorded.
     volume = _set(node, volume, dataclasses.replace(
         pinning.settled(recorded, header), shares_key=False))
     change = Change(node, volume)
@@ -529,14 +531,14 @@ def give_own_key(node: Node, volume: objects.Volume) -> None:
 def give_own_key_late(node: Node, volume_id: str) -> None:
     """Give a clone its own key at the end of its re-encryption.
 
-    A guest that has the clone open keeps it open; then the LUKS UUID stays.
-    A call that was cut off is finished by the next one. For a caller that
-    holds the volume's lock.
+    If a guest has the clone open, it stays open, and its LUKS UUID stays too.
+    The next call completes an interrupted call. The caller holds the volume's
+    lock.
 
-    :raises NotAtRest: if anybody else may have its header open
-    :raises KeyNotChanged: if it is being re-encrypted
-    :raises LocalCloneError: if a step failed; the clone shares the secret of
-        its image as before
+    :raises NotAtRest: if another node may have the header open
+    :raises KeyNotChanged: if the clone is being re-encrypted
+    :raises LocalCloneError: if a step failed; the clone still shares the
+        secret of its image
     """
     volume = at_rest.volume(node, volume_id)
     change = Change(node, volume)
@@ -559,10 +561,10 @@ def give_own_key_late(node: Node, volume_id: str) -> None:
 
 
 def _give_uuid(node: Node, volume: objects.Volume) -> None:
-    """Give a volume's header its own LUKS UUID, unless it is in use.
+    """Give a clone its own LUKS UUID, unless it is in use.
 
-    That of a clone is its image's at first. A call that was cut off is
-    finished by the next one.
+    A clone begins with the UUID of its image. The next call completes an
+    interrupted call.
     """
     if node.crypt.uuid(volume.id) != volume.id:
         if volume.volume_attachment:
@@ -581,7 +583,10 @@ def _give_uuid(node: Node, volume: objects.Volume) -> None:
 
 def _wanted(node: Node, volume: objects.Volume
             ) -> volume_types.Encryption:
-    """:raises KeyRefused: if its type has the secret of a volume"""
+    """Return the encryption by the volume type.
+
+    :raises KeyRefused: if the type has the secret of a volume
+    """
     wanted = (node.volumes.wanted_encryption(volume)
               or volume_types.Encryption())
     if wanted.shared_key:
@@ -599,7 +604,7 @@ def _set(node: Node, volume: objects.Volume,
 
 def _replace(change: Change, current: luks_header.Token,
              wanted: volume_types.Encryption) -> None:
-    """Replace the key of the image by another one.
+    """Replace the key of the image by the clone's own key.
 
     :param current: the token of the image's secret
     """
@@ -612,7 +617,7 @@ def _replace(change: Change, current: luks_header.Token,
 
 
 def _current(change: Change) -> luks_header.Token:
-    """Return the token of the secret that the row names.
+    """Return the token of the recorded secret.
 
     :raises KeyNotChanged: if the header has none
     """
@@ -620,27 +625,27 @@ def _current(change: Change) -> luks_header.Token:
         if token.key == change.recorded.key:
             return token
     raise encryption_exceptions.KeyNotChanged(
-        volume=change.volume.id, reason='its header has no key of the secret '
-        'that its row names')
+        volume=change.volume.id, reason='its header has no key slot of its '
+        'recorded secret')
 
 
 def _share(node: Node, volume_id: str, key: str) -> None:
-    """The key manager knows that a volume has a secret of others, too."""
+    """Register a volume as a consumer of a shared secret."""
     try:
         node.keys.consume(key, 'volumes', volume_id)
     except exceptions.LocalCloneError as exc:
-        LOG.warning('Nothing but the database keeps secret %(key)s of volume '
-                    '%(volume)s from being deleted: %(error)s', {
+        LOG.warning('Only Cinder\'s database protects secret %(key)s of '
+                    'volume %(volume)s from deletion: %(error)s', {
                         'key': key, 'volume': volume_id, 'error': exc})
 
 
 def _strip(change: Change) -> luks_header.Token:
-    """Nothing but the secret that the row names opens a newborn.
+    """Remove all keys of a new clone except the recorded secret's.
 
-    Of secrets that other tokens name nothing is known here: a change of the
-    key of what the volume was made of may be under way.
+    The secrets of other tokens are unknown here: a key rotation of the source
+    may be running.
 
-    :returns: its token
+    :returns: the token of the recorded secret
     """
     header, volume_id = change.header, change.volume.id
     current = _current(change)
@@ -660,7 +665,7 @@ def _strip(change: Change) -> luks_header.Token:
 
 def _token(change: Change, current: luks_header.Token, key: str,
            wanted: volume_types.Encryption) -> luks_header.Token:
-    """The announcement of a newborn's own key."""
+    """Return the token that announces the clone's own key."""
     return luks_header.Token(
         key=key, key_format=wanted.key_format,
         shared=bool(wanted.shared_key),

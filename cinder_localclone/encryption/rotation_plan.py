@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order in which the key of a volume is replaced by another. Pure.
+"""Plan the steps of a key rotation. Pure.
 
-A slot is announced in a token, made, assigned, and only then recorded; the
-old one goes last. What was done is read from the header and the volume's row
-alone, so whoever comes after a power cut goes on where that was. At every
-moment the key that the row names opens the volume.
+A slot is announced in a token, made, assigned, and only then recorded. The old
+key is removed last. The plan depends only on the header and the volume's row,
+so a rotation continues after a power cut. At each moment the secret in the row
+opens the volume.
 """
 
 from collections.abc import Container
@@ -14,37 +14,37 @@ import enum
 from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core import volume_types
 
-#: How many slots, and how many tokens, a LUKS2 header may have.
+#: The maximum number of key slots, and of tokens, in a LUKS2 header.
 MOST = 32
 
 
 class CannotRotate(Exception):
-    """A key that is not to be replaced now; says why, in words."""
+    """The key can't be replaced now; the message says why."""
 
 
 class Do(enum.Enum):
-    """What is to be done next."""
+    """The kinds of steps."""
 
-    #: Give a token's key the slot that the token announces.
+    #: Make the slot that a token announces, with the token's key.
     ADD_SLOT = 'add slot'
-    #: Write into a token that it has the slot which it has announced.
+    #: Assign the announced slot to its token.
     ASSIGN = 'assign'
-    #: Prove that a token's key, fetched anew, opens the volume; then have the
-    #: volume's row name it.
+    #: Fetch the key again and test that it opens the volume; then record the
+    #: secret in the volume's row.
     RECORD = 'record'
-    #: Drop a token's slots.
+    #: Remove the slots of a token.
     DROP_SLOTS = 'drop slots'
-    #: Delete a token's secret unless a row names it, then the token.
+    #: Delete the secret of a token unless a row names it, then the token.
     DROP_TOKEN = 'drop token'
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One step.
+    """A step of a rotation.
 
-    :param token: what it is about
-    :param by: whose key opens the volume meanwhile, and whose slots stay.
-        cryptsetup, run as a batch, drops even the last slot that there is
+    :param token: the token to act on
+    :param by: the token with a key that opens the volume, and with slots that
+        stay. In batch mode cryptsetup removes even the last slot
     """
 
     do: Do
@@ -54,19 +54,19 @@ class Step:
 
 def announce(header: luks_header.Header, recorded: str, key: str,
              key_format: volume_types.KeyFormat) -> luks_header.Token:
-    """The token by which a rotation begins; to be imported by its number.
+    """Return the token of a new key, with the slot for it.
 
-    :param recorded: reference of the secret that the volume's row names
-    :param key: reference of the new secret, which is stored already
-    :raises CannotRotate: if it is not possible now
+    :param recorded: the reference of the secret in the volume's row
+    :param key: the reference of the new secret, which is stored already
+    :raises CannotRotate: if the key can't be replaced now
     """
     if header.reencryption:
         raise CannotRotate('it is being re-encrypted')
     if next_step(header, recorded):
-        raise CannotRotate('an earlier change of its key is not complete')
+        raise CannotRotate('an earlier rotation of its key is incomplete')
     if _current(header, recorded).shared:
-        raise CannotRotate('other volumes have the same key: change the '
-                           'secret that their type names')
+        raise CannotRotate('all volumes of its type share the key: change the '
+                           'secret of the type')
     return luks_header.Token(
         key=key, key_format=key_format, number=free_token(header),
         slot=free_slot(header), replaces=recorded)
@@ -74,39 +74,39 @@ def announce(header: luks_header.Header, recorded: str, key: str,
 
 def announce_again(header: luks_header.Header, token: luks_header.Token
                    ) -> luks_header.Token:
-    """The same with another slot: somebody else has the announced one.
+    """Return the token with another slot, because the slot was taken.
 
-    :raises CannotRotate: if there is none
+    :raises CannotRotate: if no slot is free
     """
     return dataclasses.replace(token, slot=free_slot(header))
 
 
 def free_slot(header: luks_header.Header) -> str:
-    """A slot that nobody has, and that none has been announced for.
+    """Return a slot without a key or an announcement.
 
-    :raises CannotRotate: if there is none
+    :raises CannotRotate: if no slot is free
     """
     return _free({*header.all_keyslots, *(
         token.slot for token in header.tokens)})
 
 
 def free_token(header: luks_header.Header) -> str:
-    """The number of a token that there is not.
+    """Return an unused token number.
 
-    :raises CannotRotate: if there is none
+    :raises CannotRotate: if no number is free
     """
     return _free(header.all_tokens)
 
 
 def next_step(header: luks_header.Header, recorded: str, give_up: bool = False
               ) -> Step | None:
-    """What is to be done next of a rotation; None if there is none.
+    """Return the next step of a rotation; None if it is complete.
 
-    :param recorded: reference of the secret that the volume's row names
-    :param give_up: go back, because the new key is no good; once it is
-        recorded there is no way back
-    :raises CannotRotate: if the key that the row names does not open it, or
-        would not any more
+    :param recorded: the reference of the secret in the volume's row
+    :param give_up: return to the old key, because the new key is unusable.
+        This is impossible after the new key is recorded
+    :raises CannotRotate: if the recorded secret does not open the volume, or
+        would not after the step
     """
     current = _current(header, recorded)
     for token in header.tokens:
@@ -134,31 +134,31 @@ def _drop(header: luks_header.Header, token: luks_header.Token,
           current: luks_header.Token) -> Step:
     slots = slots_of(header, token)
     if set(slots).intersection(current.keyslots):
-        raise CannotRotate('two tokens in its header claim one slot')
+        raise CannotRotate('two tokens in its header claim the same slot')
     return Step(Do.DROP_SLOTS if slots else Do.DROP_TOKEN, token, current)
 
 
 def slots_of(header: luks_header.Header, token: luks_header.Token
              ) -> tuple[str, ...]:
-    """The slots of a token that there are, the announced one too."""
+    """Return the existing slots of a token, also the announced slot."""
     return tuple(slot for slot in header.all_keyslots
                  if slot in token.keyslots or slot == token.slot)
 
 
 def _current(header: luks_header.Header, recorded: str) -> luks_header.Token:
-    """The token of the key that the volume's row names.
+    """Return the token of the recorded secret.
 
-    :raises CannotRotate: if that does not open the volume
+    :raises CannotRotate: if this secret does not open the volume
     """
     for token in header.opened_by(luks_header.Role.VOLUME):
         if token.key == recorded:
             return token
-    raise CannotRotate('its header has no key of the secret that its row '
-                       'names; compare both first')
+    raise CannotRotate('its header has no key slot of its recorded secret; '
+                       'run "cinder-localclone encryption verify"')
 
 
 def _free(taken: Container[str]) -> str:
     for number in map(str, range(MOST)):
         if number not in taken:
             return number
-    raise CannotRotate('its header is full; remove keys that are not needed')
+    raise CannotRotate('its header is full; remove unused keys')

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node does with all its encrypted volumes: unlock, and sweeps.
+"""Open the encrypted volumes of a node after a boot; sweep them.
 
-After a boot it opens them before guests start, from LVM's tags and the
-volumes' own headers, and the key manager: neither the database nor the message
-bus is asked. The tags say which secret may be asked for, and for which header.
+After a boot the volumes are opened before guests start. The boot service uses
+LVM tags, the headers and the key manager, but neither the database nor the
+message bus. The tags name the secret, and the UUID of the header.
 
-Periodic sweeps open what was not opened then, have re-encryptions go on, keep
-header backups, and remove sealed keys. A node keeps sealed keys only of
-volumes that are in use there. A boot opens volumes without their locks, so it
-may seal a key just after the volume service has closed the volume, or the
-volume has moved away.
+Periodic sweeps open the other volumes, resume re-encryptions, keep header
+backups, and remove sealed keys. A node keeps sealed keys only for volumes in
+use there. The boot service opens volumes without their locks. Therefore it may
+seal a key just after the volume service has closed the volume, or the volume
+has moved away.
 """
 
 from collections.abc import Callable
@@ -43,37 +43,37 @@ from cinder_localclone.encryption import reencrypt
 
 LOG = logging.getLogger(__name__)
 
-#: How many volumes are opened at one time.
+#: The number of volumes opened in parallel.
 AT_ONCE = 4
-#: Seconds until a volume is tried again whose key manager did not answer, or
-#: whose header others had locked.
+#: Seconds before a retry, if the key manager did not answer or another process
+#: had locked the header.
 PAUSE = 3
-#: Of how many volumes that are locked the reason is looked for.
+#: The number of locked volumes that are examined.
 LOOKED_INTO = 10
-#: What became of a volume.
+#: The results for a volume.
 OPEN, OPENED, LOCKED = 'open', 'opened', 'locked'
-_NOT_DONE = 'there was no time left'
-_NOT_USED = 'no attachment says that it is used on this node'
+_NOT_DONE = 'the time limit was reached'
+_NOT_USED = 'it has no attachment on this node'
 _NOT_OURS = 'this driver does not encrypt it'
-_NO_HANDLE = ('it has no handle on this node; the volume service makes one '
-              'as soon as it can')
+_NO_HANDLE = ('it has no handle on this node; the volume service creates it '
+              'as soon as possible')
 
 
 def noted_of(crypt: crypt_interfaces.Crypt, remotes: Collection[str]
              ) -> boot_plan.Known:
-    """What is noted of the volumes that are passed through here.
+    """Return the notes of remotely attached volumes on this node.
 
-    Of most there is nothing: they are not encrypted by this driver, whatever
-    their guests have written to where a header would be.
+    Most have no note: this driver does not encrypt them, and their guests may
+    write any data in place of a header.
 
-    :param passed: their ids
+    :param remotes: the IDs of the remotely attached volumes
     """
     return {volume_id: noted for volume_id, noted in crypt.remotes().items()
             if volume_id in remotes}
 
 
 def known(present: survey.Survey, remotes: boot_plan.Known) -> boot_plan.Known:
-    """What is noted on this node of the volumes that it has, or had. Pure."""
+    """Return the notes of all volumes of this node, by ID. Pure."""
     facts = [names.facts(lv.tags) for lv in present.lvs.values()
              if names.OPENED in lv.tags and names.AWAY not in lv.tags]
     return {**remotes, **{
@@ -83,10 +83,7 @@ def known(present: survey.Survey, remotes: boot_plan.Known) -> boot_plan.Known:
 
 def facts_on_lv(present: survey.Survey, volume_id: str
                 ) -> dict[lvm_tags.Fact, str]:
-    """Return all facts in the tags of the LV that a volume's handle is on.
-
-    :returns: none if there is no such LV
-    """
+    """Return the facts in the tags of the LV below a handle; {} if none."""
     for lv in present.lvs.values():
         facts = names.facts(lv.tags)
         if (facts.get('volume') == volume_id
@@ -99,16 +96,16 @@ def unlock(lvm: storage.Lvm, handles: storage.Handles,
            remotes: boot_plan.Known,
            crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
            seconds: float, only: str | None = None) -> list[boot_plan.Outcome]:
-    """Open all that can be; one that fails does not stop the others.
+    """Open all encrypted volumes; an error stops one volume only.
 
-    Their headers are not written: this node can't know whether another one
-    has a volume open as well. But none has one whose re-encryption was
-    interrupted, or only has to be ended: what moves, or is passed through,
-    was paused before.
+    Headers are not written, because another node may have a volume open. The
+    exception is an interrupted or nearly complete re-encryption: only this
+    node has its volume open, because a move or a remote attachment pauses it
+    first.
 
-    :param passed: what is noted of volumes that are passed through here
-    :param seconds: after which the others are left to the volume service
-    :param only: id of the only volume that is wanted
+    :param remotes: the notes of remotely attached volumes
+    :param seconds: the time limit; the volume service opens the rest
+    :param only: the ID of a single volume to open
     """
     present = handles.survey()
     wanted = [local for local in boot_plan.encrypted(present, remotes)
@@ -116,7 +113,7 @@ def unlock(lvm: storage.Lvm, handles: storage.Handles,
     deadline, noted = time.monotonic() + seconds, known(present, remotes)
 
     def act(local: boot_plan.Local, again: bool) -> boot_plan.Outcome:
-        # The volume service has not waited: it may have opened it, or made
+        # Meanwhile the volume service may have opened the volume, or created
         # another handle.
         found = handles.survey() if again else present
         notes = known(found, remotes) if again else noted
@@ -128,9 +125,10 @@ def unlock(lvm: storage.Lvm, handles: storage.Handles,
 def locked(handles: storage.Handles, remotes: boot_plan.Known,
            crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys
            ) -> list[boot_plan.Outcome]:
-    """What :func:`unlock` would open now, and what keeps it from that.
+    """Return the closed volumes that :func:`unlock` opens, with reasons.
 
-    Nothing is opened. The first ones only are looked into, one by one.
+    Nothing is opened. Only the first :data:`LOOKED_INTO` volumes are examined,
+    in sequence.
     """
     present = handles.survey()
     noted = known(present, remotes)
@@ -158,10 +156,10 @@ def _look_into(present: survey.Survey, crypt: crypt_interfaces.Crypt,
 
 def _obstacle(present: survey.Survey, local: boot_plan.Local,
               noted: tuple[str, str]) -> str:
-    """Why a volume can't be opened, whatever its header says; '' if it can."""
+    """Return why a volume can't be opened; '' if the header decides."""
     if local.reason or present.handle(local.volume_id) is None:
         return local.reason or ('it has no handle on this node; the volume '
-                                'service makes one as soon as it can')
+                                'service creates it as soon as possible')
     return '' if all(noted) else (
         'this node has no record of the volume\'s header and secret')
 
@@ -169,12 +167,12 @@ def _obstacle(present: survey.Survey, local: boot_plan.Local,
 def _side_by_side(act: Callable[[boot_plan.Local, bool], boot_plan.Outcome],
                   wanted: list[boot_plan.Local], deadline: float
                   ) -> list[boot_plan.Outcome]:
-    """A few at a time; who is not done in time is left behind.
+    """Open a few volumes at a time until the deadline.
 
-    Whoever comes back from there begins with no other. What is to be tried
-    again comes after the others.
+    A thread that is blocked beyond the deadline begins no other volume.
+    Retries come after the other volumes.
 
-    :param act: ``act(local, again)``; whether it was tried before
+    :param act: ``act(local, again)``; ``again`` tells a retry
     """
     done: dict[int, boot_plan.Outcome] = {}
     waiting: queue.SimpleQueue[tuple[float, int]] = queue.SimpleQueue()
@@ -215,19 +213,19 @@ def _locked(local: boot_plan.Local, problem: str, transient: bool = False
 
 
 def _check_noted(lvm: storage.Lvm, local: boot_plan.Local) -> None:
-    """A volume is still to be open here, after whatever was waited for.
+    """Check, after all waits, that a volume must still be opened.
 
-    The volume service does not wait. It may have the volume closed, or
-    copied to another node, by now.
+    The volume service does not wait for the boot service. It may have closed
+    the volume, or moved it to another node.
 
-    :raises NotPossible: if it is not
+    :raises NotPossible: if the LV has no note any more
     """
     lv = lvm.lvs().get(local.lv)
     if local.lv and not (lv and names.OPENED in lv.tags
                          and names.AWAY not in lv.tags):
         raise exceptions.NotPossible(
-            volume=local.volume_id, reason='this node has no record any more '
-            'that the volume has to be open.')
+            volume=local.volume_id, reason='the note to open the volume was '
+            'removed meanwhile.')
 
 
 def _unlock(lvm: storage.Lvm, present: survey.Survey,
@@ -260,10 +258,10 @@ def _expected(key: str) -> pinning.Expected:
 
 
 def _is_transient(exc: Exception) -> bool:
-    """Whether the same may succeed in a moment.
+    """Return whether a retry may succeed in a moment.
 
-    The key manager did not answer, whatever else failed then; or others had
-    the header locked.
+    True if the key manager did not answer, even if another error came first,
+    or if another process had locked the header.
     """
     return isinstance(exc, encryption_exceptions.HeaderInUse) or any(
         isinstance(each, encryption_exceptions.KeyUnavailable)
@@ -272,12 +270,11 @@ def _is_transient(exc: Exception) -> bool:
 
 def open_wanted(node: Node, volume_ids: Collection[str] = ()
                 ) -> list[boot_plan.Outcome]:
-    """Open all that can be; one that fails does not stop the others.
+    """Open all volumes that attachments name; an error stops one only.
 
-    One by one: each has its own lock.
+    The volumes are opened in sequence, each under its own lock.
 
-    :param volume_ids: the only ones that are wanted; of each it is said what
-        became of it
+    :param volume_ids: the only volumes to open, each with a result
     """
     return [_open_locked(node, volume_id) for volume_id in
             volume_ids or sorted(each.id for each in _here(node)
@@ -293,7 +290,7 @@ def _concerns(node: Node, volume: objects.Volume) -> bool:
     try:
         return not _why_unwanted(node, volume)
     except exceptions.LocalCloneError:
-        return True  # which is said of that volume, and stops no other
+        return True  # the error is reported for this volume only
 
 
 def _open_locked(node: Node, volume_id: str) -> boot_plan.Outcome:
@@ -324,7 +321,7 @@ def _open(node: Node, volume_id: str) -> boot_plan.Outcome:
 
 
 def _why_unwanted(node: Node, volume: objects.Volume | None) -> str:
-    """Why a volume is not to be open on this node; '' if it is."""
+    """Return why a volume must stay closed here; '' if it must be open."""
     if volume is None or not rows.recorded(volume):
         return _NOT_OURS
     here = (rows.is_home(volume, node.host)
@@ -333,16 +330,16 @@ def _why_unwanted(node: Node, volume: objects.Volume | None) -> str:
 
 
 def sweep_sealed_keys(node: Node) -> None:
-    """Remove the keys of volumes that nobody uses here.
+    """Remove the sealed keys of volumes unused on this node.
 
-    A volume that fails does not stop the others; the next look tries again.
+    An error stops one volume only; the next sweep tries again.
     """
     try:
         kept = node.crypt.sealed_volumes()
         unused = kept and kept - _in_use(node, kept)
     except exceptions.LocalCloneError as exc:
-        LOG.error('This node removed no kept keys: it could not find out '
-                  'which of them are still in use, will retry: %s',
+        LOG.error('No sealed keys were removed from this node, because their '
+                  'use is unknown, will retry: %s',
                   exc)
         return
     for volume_id in sorted(unused):
@@ -362,7 +359,7 @@ def _forget_if_unused(node: Node, volume_id: str) -> None:
 
 def _may_have_to_be_opened(node: Node, volume: objects.Volume) -> bool:
     if not names.same_backend(volume.host, node.host):
-        # Another service on this node may keep its keys there, too.
+        # Another backend on this node may keep its keys in the same directory.
         return attachments.may_be_attached(volume) or any(
             node.is_at(each.connector, node.host)
             for each in volume.volume_attachment)
@@ -372,7 +369,7 @@ def _may_have_to_be_opened(node: Node, volume: objects.Volume) -> bool:
 
 
 def _in_use(node: Node, volume_ids: Iterable[str]) -> set[str]:
-    """Those that are open on this node, or that a boot would open."""
+    """Return the volumes that are open here, or opened by a boot."""
     present = node.handles.survey()
     opened = known(present, node.crypt.remotes())
     return {volume_id for volume_id in volume_ids
@@ -380,9 +377,9 @@ def _in_use(node: Node, volume_ids: Iterable[str]) -> set[str]:
 
 
 class Sweeps:
-    """The periodic passes over a node's encrypted volumes.
+    """The periodic sweeps over a node's encrypted volumes.
 
-    Each knows from one to the next what needs no second look.
+    Each sweep remembers which volumes need no second check.
     """
 
     def __init__(self, node: Node) -> None:
@@ -392,13 +389,13 @@ class Sweeps:
 
     def resume_reencryptions(self, volumes: Iterable[objects.Volume],
                              present: survey.Survey) -> None:
-        """Have go on what may, and end what has ended.
+        """Resume re-encryptions, and complete ended ones.
 
-        :param volumes: at home here
-        :param present: what there is on this node
+        :param volumes: the volumes of this node
+        :param present: the survey of this node
         """
         self._reencryptions.sweep(volumes, present)
 
     def keep_header_backups(self) -> None:
-        """Make the header backups that are missing, and drop old ones."""
+        """Make missing header backups, and remove old ones."""
         self._backups.sweep()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Building what serves one backend on this node, from its configuration."""
+"""Build the service of a backend on this node from its configuration."""
 
 from collections.abc import Callable, Iterator, Mapping
 import contextlib
@@ -54,12 +54,11 @@ from cinder_localclone.volumes import uncommitted
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds that a request waits for other work on its volume to end: half of
-#: localclone_peer_timeout by default, so that a node that waits for this one
-#: still gets an answer.
+#: Seconds a request waits for other work on its volume: half of the default of
+#: localclone_peer_timeout, so that a waiting peer still gets an answer.
 LOCK_TIMEOUT = 20
 #: Seconds between two checks of the moves. Peers prompt each other, so most
-#: moves go on earlier; a check that finds no move costs one query.
+#: moves continue earlier. A check without any move costs a single query.
 MOVE_INTERVAL = 5
 #: A backend section (``cinder.volume.configuration.Configuration``).
 Configuration: typing.TypeAlias = typing.Any
@@ -67,10 +66,10 @@ Configuration: typing.TypeAlias = typing.Any
 
 @dataclasses.dataclass(frozen=True)
 class Condition:
-    """What LVM and device-mapper have shown at one moment.
+    """A snapshot of the state of LVM and device-mapper.
 
-    :param outage: why this node can take no volume, neither a new one nor
-        one that moves; '' if it can
+    :param outage: why this node can't receive any volume, by creation or by a
+        move; '' if it can
     """
 
     lvs: Mapping[str, lvm_reports.LogicalVolume] = dataclasses.field(
@@ -82,15 +81,15 @@ class Condition:
 
 @dataclasses.dataclass
 class Service:
-    """The rooms of one backend on this node.
+    """A backend on this node, as its volume service.
 
-    :param lvm: the node's, with what only the scheduler asks
-    :param addresses: at which connectors of this node may name it
+    :param lvm: the LVM of the node, with the queries of the scheduler
+    :param addresses: the addresses of this node in connectors
     :param initiator: this node's iSCSI initiator name; '' if it has none
-    :param problems: why this node can't be the destination of a move, as
-        the service found it when it started
-    :param started: when the service did
-    :param block: bytes of a sector of its disks; 0 if that can't be told
+    :param problems: why this node can't be the destination of a move, found
+        when the service started
+    :param started: the start of the service, in monotonic seconds
+    :param block: bytes of a sector of its disks; 0 if unknown
     """
 
     backend_name: str
@@ -105,7 +104,7 @@ class Service:
     block: int = 0
 
     def check(self) -> None:
-        """See what this node can do, for itself and for its peers."""
+        """Check the prerequisites of this node, and log the missing ones."""
         self.initiator = self.node.sessions.initiator()
         self.problems = self._find_problems()
         for problem in self.problems + self._pool_problems(self.lvm.lvs()):
@@ -122,25 +121,24 @@ class Service:
     def _note_directories(self) -> None:
         try:
             former = self.node.crypt.note_directories()
-        except Exception as exc:  # nothing else waits for it
+        except Exception as exc:  # no other task waits for it
             LOG.warning('The directories in which this node keeps header '
                         'backups and sealed keys could not be recorded: '
                         '%s', exc)
             return
         for path in former:
             LOG.warning('This node formerly kept header backups or sealed '
-                        'keys in %s. The driver removes no keys from that '
-                        'directory any more: move the files that you need, '
-                        'and remove the directory.', path)
+                        'keys in %s. The driver does not remove keys from '
+                        'this directory any more: move needed files, and '
+                        'remove the directory.', path)
 
     def readiness(self) -> tuple[lvm_reports.FreeSpace, list[str], int | None]:
-        """What this node can take in at this moment, and why no move.
+        """Return the free space of this node, and why it can't receive moves.
 
-        What only a restart of the service changes is not looked at again.
+        Problems that only a restart can remove are not checked again.
 
-        :returns: free space, problems (none: it can be a destination), bytes
-            of what is no volume's any more, and has yet to be overwritten
-            (None: that can't be seen)
+        :returns: free space; problems (none if the node can be a destination);
+            bytes of LVs to be wiped (None if unknown)
         """
         condition = self.condition()
         return condition.free, self.obstacles(
@@ -149,12 +147,12 @@ class Service:
                 lv.name))
 
     def obstacles(self, condition: Condition) -> list[str]:
-        """Why no volume can move to this node, as it was at one moment."""
+        """Return why volumes can't move to this node in this condition."""
         return [condition.outage] if condition.outage else (
             self.problems + self._pool_problems(condition.lvs))
 
     def condition(self) -> Condition:
-        """Ask LVM and device-mapper, once each."""
+        """Query LVM and device-mapper once each."""
         try:
             self.node.handles.devices()
             lvs = self.node.listing.ask(time.monotonic())
@@ -162,11 +160,11 @@ class Service:
                 return Condition(outage='there is no thin pool %s/%s' % (
                     self.lvm.group, self.lvm.pool))
             return Condition(lvs, *self.lvm.space(lvs), self._outage(lvs))
-        except Exception as exc:  # whatever it is, nothing works without
+        except Exception as exc:  # no volume works without LVM
             return Condition(outage=str(exc) or repr(exc))
 
     def _outage(self, lvs: Mapping[str, lvm_reports.LogicalVolume]) -> str:
-        """Why LVM can change nothing; what is there can be used."""
+        """Return why LVM can't be changed; existing LVs remain usable."""
         try:
             self.lvm.check_groups(lvs)
         except (exceptions.DiskMissing, exceptions.NoArchive) as exc:
@@ -175,7 +173,7 @@ class Service:
 
     @methods.answers(interfaces.describe)
     def describe(self) -> dict[str, typing.Any]:
-        """Return what this node is and can take."""
+        """Return the properties and the free space of this node."""
         free, problems, to_wipe = self.readiness()
         return {
             'host': '%s#%s' % (self.node.host, self.backend_name),
@@ -191,10 +189,10 @@ class Service:
 
     @methods.method('figures', prompt=True)
     def figures(self) -> dict[str, dict[str, typing.Any]]:
-        """Return what this service has counted and measured.
+        """Return the counters and measurements of this service.
 
         :returns: events and refusals, see :func:`.events.counts`; copies:
-            fields of :class:`.copies.Progress`, by the shadows' ids
+            fields of :class:`.hydration.Progress`, by the IDs of move records
         """
         counts = events.counts()
         for key in outcomes.USER_MESSAGES:
@@ -205,7 +203,7 @@ class Service:
 
     @methods.method('troubles', prompt=True)
     def troubles(self) -> list[str]:
-        """What an operator has to see to, but keeps no move from here."""
+        """Return problems for the operator that do not prevent moves."""
         exporting = self.reconciler.exporting.troubles()
         try:
             problem = self.node.exports.problem()
@@ -247,11 +245,11 @@ class Service:
 
 def open_group(conf: Configuration, execute: Callable[..., typing.Any]
                ) -> typing.Any:
-    """The volume group, and its thin pool, which is created if need be.
+    """Return the volume group with its thin pool, created if necessary.
 
-    :param execute: how Cinder runs commands as root
+    :param execute: Cinder's function that runs commands as root
     :returns: a ``cinder.brick.local_dev.lvm.LVM``
-    :raises VolumeBackendAPIException: if it can't be used
+    :raises VolumeBackendAPIException: if the group or the pool can't be used
     """
     lvm_conf = conf.lvm_conf_file
     if lvm_conf and lvm_conf.lower() == 'none':
@@ -279,11 +277,11 @@ def open_group(conf: Configuration, execute: Callable[..., typing.Any]
 
 def assemble(conf: Configuration, host: str, backend_name: str,
              pool: str | None) -> Service:
-    """Build the rooms of one backend.
+    """Build the service of a backend.
 
     :param host: this service's host, without pool
     :param pool: the thin pool; None for thick volumes
-    :raises InvalidConfigurationValue: if an option has a value that can't be
+    :raises InvalidConfigurationValue: if an option has an invalid value
     """
     try:
         names.check_template(cfg.CONF.volume_name_template)
@@ -338,10 +336,10 @@ def assemble(conf: Configuration, host: str, backend_name: str,
 
 
 class Lock:
-    """The locks of one node, each with a time limit.
+    """The locks of a node, each with a time limit.
 
     :param host: this service's host
-    :param seconds: how long to wait; 0: not at all
+    :param seconds: how long to wait; 0 to fail at once
     """
 
     def __init__(self, host: str, seconds: float):
@@ -352,8 +350,8 @@ class Lock:
     def __call__(self, name: str) -> Iterator[None]:
         """Hold a lock.
 
-        :param name: a volume's id, or :data:`.node.FREE_SPACE`
-        :raises Busy: if others hold it for too long
+        :param name: a volume's ID, or :data:`.node.FREE_SPACE`
+        :raises Busy: if the lock is held by others for too long
         """
         lock = coordination.COORDINATOR.get_lock(
             names.lock(self._host, name))
@@ -374,15 +372,15 @@ class Lock:
 
 def clearing(conf: Configuration, lvm: logical_volumes.Lvm
              ) -> Callable[[str, int], None]:
-    """How a thick LV is overwritten: as Cinder's ``volume_clear`` says.
+    """Return a function that overwrites a thick LV by ``volume_clear``.
 
     :returns: ``clear(lv_name, size_bytes)``
     """
     def clear(lv: str, size_bytes: int) -> None:
         if conf.volume_clear == 'none':
             return
-        # After a reboot it may not be active: what is written to a path
-        # without a device becomes a file.
+        # The LV may be inactive after a reboot. Writing to a path without a
+        # device would create a file.
         volume_utils.clear_volume(
             size_bytes // units.Mi, lvm.device_of(lv),
             volume_clear=conf.volume_clear,
@@ -392,9 +390,9 @@ def clearing(conf: Configuration, lvm: logical_volumes.Lvm
 
 
 def start_loops(service: Service, conf: Configuration) -> list[typing.Any]:
-    """Start what is done periodically.
+    """Start the periodic tasks.
 
-    :returns: the loops, which live as long as they are referred to
+    :returns: the loops; they run as long as they are referenced
     """
     reconciler = service.reconciler
     loops = [
@@ -414,11 +412,11 @@ def start_loops(service: Service, conf: Configuration) -> list[typing.Any]:
 
 
 def pause_at_end(service: Service) -> None:
-    """Have re-encryptions pause when the service is told to end (SIGTERM).
+    """Pause the re-encryptions when the service gets SIGTERM.
 
-    What was started in a container is killed with it, by SIGKILL. The
-    launcher of oslo.service calls what was added last first, and waits.
-    Without eventlet nothing tells a driver of that signal.
+    Processes started in a container are killed with it, by SIGKILL. The
+    launcher of oslo.service calls handlers in reverse order, and waits for
+    them. Without eventlet, a driver is not told of this signal.
     """
     handler = getattr(signal.getsignal(signal.SIGTERM), '__self__', None)
     if isinstance(handler, oslo_service.SignalHandler):
@@ -434,17 +432,16 @@ def _pause_all(node: Node) -> None:
 
 
 def sweep_moves(reconciler: reconcile.Reconciler) -> float | None:
-    """Take the next step of every move.
+    """Take the next step of each move.
 
-    :returns: seconds until a copy ends, and there is another step, if that is
-        known
+    :returns: seconds until the next copy ends, if known
     """
     reconciler.reconcile_moves()
     return reconciler.copying.soonest_end()
 
 
 def sweep(service: Service) -> None:
-    """Converge all of a node; end what Cinder does not end."""
+    """Reconcile the node, and complete operations interrupted in Cinder."""
     try:
         service.reconciler.reconcile_node()
         service.reconciler.encrypted.keep_header_backups()
@@ -453,10 +450,9 @@ def sweep(service: Service) -> None:
 
 
 def _loop(seconds: float, act: Callable[[], float | None]) -> typing.Any:
-    """Act again and again, with a pause of some seconds in between.
+    """Call a function periodically, with a pause between two calls.
 
-    :param act: returns after how many seconds there is something to do, if it
-        knows; when that is less than a second away, it acts after one
+    :param act: returns seconds until its next work, at least 1, or None
     """
     def guarded() -> float:
         try:
@@ -466,7 +462,7 @@ def _loop(seconds: float, act: Callable[[], float | None]) -> typing.Any:
                        seconds=seconds)
             return seconds
         return seconds if soon is None else min(seconds, max(1, soon))
-    # Between the end of one and the next: one may take longer.
+    # A pause between calls and not a period: a call may take longer.
     loop = loopingcall.DynamicLoopingCall(guarded)
     loop.start(initial_delay=1, stop_on_exception=False)
     return loop
@@ -475,7 +471,7 @@ def _loop(seconds: float, act: Callable[[], float | None]) -> typing.Any:
 def wake_copies(waker: copying.Waker, interval: float) -> None:
     """Pace and prompt copies for up to a minute, while there are any.
 
-    :param interval: seconds in between
+    :param interval: seconds between two prompts
     """
     until = time.monotonic() + 60
     while True:

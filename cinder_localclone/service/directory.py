@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which node a connector belongs to."""
+"""Find the node of a connector."""
 
 from collections.abc import Iterable
 from concurrent import futures
@@ -14,21 +14,21 @@ from cinder_localclone.core import iscsi
 from cinder_localclone.core import objects
 from cinder_localclone.core import rpc
 
-#: Seconds for which a node's answer with its addresses is believed.
+#: Seconds for which the addresses of a node are cached.
 BELIEVED = 600
-#: How many nodes are asked at one time.
+#: The number of nodes asked in parallel.
 AT_ONCE = 32
-#: Seconds after which a node that did not answer is asked again.
+#: Seconds before a silent node is asked again.
 PAUSE = 60
 
 
 class Directory:
     """The nodes of this backend, by host name and by IP address.
 
-    Nodes are the volume services whose backend section has the same name as
-    this one's. A connector is matched by host name, then by IP address.
-    Each node is asked for its addresses when they are needed, and again
-    after some minutes: an address may have another node by then.
+    Nodes are the volume services with the same backend section name. A
+    connector is matched by host name, then by IP address. Each node is asked
+    for its addresses when they are needed. It is asked again after some
+    minutes, because another node may have an address by then.
 
     :param host: this service's host
     """
@@ -40,13 +40,13 @@ class Directory:
         self.peers = peers
         self._addresses: dict[str, frozenset[str]] = {}
         self._knowing = threading.Lock()
-        #: When each other node is asked again, monotonic seconds.
+        #: When each other node is asked again, in monotonic seconds.
         self._again: dict[str, float] = {}
 
     def find(self, connector: objects.Connector) -> str | None:
-        """The service host of the connecting node; None if it is none.
+        """Return the service host of the connecting node; None if unknown.
 
-        :raises PeerDown: if the node that matches by name is down
+        :raises PeerDown: if the node with the connector's name is down
         """
         nodes = self._nodes()
         match = _by_name(connector, nodes)
@@ -58,10 +58,10 @@ class Directory:
         return match
 
     def is_at(self, connector: objects.Connector, host: str) -> bool:
-        """Whether a connector belongs to the node of a service host.
+        """Return whether a connector belongs to the node of a service host.
 
-        Alive or not. The nodes that are alive are asked for their addresses
-        if the connector names none of them and the last answers are too old.
+        The node may be down. If the connector names no node, and the cached
+        addresses are too old, all live nodes are asked.
         """
         nodes = self._nodes()
         match = _by_name(connector, nodes)
@@ -72,12 +72,12 @@ class Directory:
         return match == host
 
     def know(self, host: str, addresses: Iterable[str]) -> None:
-        """Remember a node's addresses: no other node has them any more."""
+        """Store the addresses of a node, and remove them from other nodes."""
         found = frozenset(map(iscsi.plain, addresses))
         with self._knowing:
             if host != self.host:  # this node knows its own
                 found -= self._addresses.get(self.host, frozenset())
-            # In one step: whoever reads takes no lock.
+            # A single assignment, because readers take no lock.
             self._addresses = {
                 **{each: theirs - found for each, theirs
                    in self._addresses.items()}, host: found}
@@ -90,9 +90,9 @@ class Directory:
 
     def _find_by_address(self, address: str | None,
                          hosts: list[str], alive: list[str]) -> str | None:
-        """Return the one of some hosts that has an address.
+        """Return the host with an address; None if no host has it.
 
-        :param alive: those that can be asked for theirs
+        :param alive: the hosts to ask for their addresses
         """
         if address is None:
             return None
@@ -106,10 +106,10 @@ class Directory:
                      if address in self._addresses.get(host, ())), None)
 
     def _ask(self, hosts: list[str]) -> None:
-        """Ask nodes for their addresses, and remember them.
+        """Ask nodes for their addresses, and store them.
 
-        All at one time: a caller may hold the lock of a volume, for which
-        other requests wait no longer than a few silent nodes would take.
+        All nodes are asked in parallel: the caller may hold the lock of a
+        volume, and other requests wait for this lock only for a limited time.
         """
         if not hosts:
             return
@@ -118,14 +118,14 @@ class Directory:
                 self._addresses_of, hosts))
         now = time.monotonic()
         for host, addresses in zip(hosts, answers):
-            if addresses is None:  # what it said last counts
+            if addresses is None:  # its last answer counts
                 self._again[host] = now + PAUSE
             else:
                 self.know(host, addresses)
                 self._again[host] = now + BELIEVED
 
     def _addresses_of(self, host: str) -> list[str] | None:
-        """What a node says; None: it does not answer."""
+        """Return the addresses of a node; None if it does not answer."""
         try:
             found: list[str] = rpc.at(
                 host, interfaces.describe, self)['addresses']
@@ -140,5 +140,5 @@ def _address(connector: objects.Connector) -> str | None:
 
 
 def _by_name(connector: objects.Connector, hosts: Iterable[str]) -> str | None:
-    """The service host of the node that a connector names, if it is one."""
+    """Return the service host with the connector's host name; or None."""
     return host_names.Names(hosts).match(connector.get('host') or '')

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers the calls of other nodes; see :mod:`cinder_localclone.core.rpc`.
+"""Answer the calls of other nodes; see :mod:`cinder_localclone.core.rpc`.
 
-A method is declared when its module is imported, so all modules of the
-packages that have methods are imported here.
+A method is declared when its module is imported, so all modules of packages
+with methods are imported here.
 """
 
 import functools
@@ -17,7 +17,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import rpc as methods
 from cinder_localclone.service import assembly
 from cinder_localclone.service import rpc as bus
-#: The packages whose modules declare methods, beside this one.
+#: The packages with modules that declare methods, besides this package.
 PACKAGES = 'encryption', 'moves', 'volumes'
 
 
@@ -33,9 +33,9 @@ for _each in PACKAGES:
 
 
 class Endpoint:
-    """Has the functions of this node answer what is on the bus.
+    """Answers messages by the functions of this node.
 
-    :param service: what they act on
+    :param service: passed to each function
     """
 
     target = messaging.Target(namespace=bus.NAMESPACE, version=bus.version())
@@ -53,10 +53,9 @@ def _answer(service: assembly.Service, method: methods.Method,
             _context: object, **arguments: typing.Any) -> typing.Any:
     """Run a method for a peer.
 
-    :raises LocalCloneError: whatever has gone wrong. It crosses the bus by
-        its class and its text: of an error with anything else, which may be
-        no JSON, oslo.messaging would send nothing, and the peer would wait
-        for its time limit
+    :raises LocalCloneError: for any error. It crosses the bus as its class and
+        its text. oslo.messaging can't send an error with contents other than
+        JSON, and the peer would wait until its time limit
     """
     try:
         return method.answer(service, arguments)
@@ -69,7 +68,7 @@ def _answer(service: assembly.Service, method: methods.Method,
 
 
 def start_server(service: assembly.Service) -> typing.Any:
-    """Answer the peers' calls."""
+    """Start to answer the peers' calls."""
     server = rpc.get_server(
         messaging.Target(topic=bus.TOPIC, server=service.node.host),
         [Endpoint(service)])

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Secrets of encrypted volumes, in Cinder's key manager.
 
-Secrets of volumes that the driver encrypts belong to the service's project,
-so a node can read them when it starts. Secrets of volumes that Nova encrypts
+Secrets of volumes that the driver encrypts belong to the service's project, so
+a node can read them when it starts. Secrets of volumes that Nova encrypts
 belong to the volume's owner, and only the owner's token reads them.
 
 A key stays in the memory of its user, for a short time. No message, record or
 log contains a key.
 
-castellan logs in to Keystone for each call, which takes about a second; a call
-itself takes a tenth of that. So the client of the service's own credentials is
-used again. keystoneauth gets a new token before the old one ends, or when one
-is refused. A request of an owner has its own credentials and its own client:
-one owner must not read the secrets of another.
+castellan logs in to Keystone for each call. A login takes about a second, a
+call a tenth of a second. Therefore the client with the service's own
+credentials is kept. keystoneauth gets a new token before the old token ends,
+or when a token is refused. A request of an owner has its own credentials and
+its own client, because an owner must not read the secrets of another owner.
 """
 
 from collections.abc import Callable
@@ -43,34 +43,35 @@ from cinder_localclone.core import volume_types
 CONF = cfg.CONF
 LOG = logging.getLogger(__name__)
 
-#: Seconds to wait for an answer of the key manager. It has to be well below
-#: localclone_peer_timeout: a node that a volume moves to asks for its key
-#: while the other node waits.
+#: Seconds to wait for the key manager. This must be well below
+#: localclone_peer_timeout: the destination of a move requests the key while
+#: its peer waits.
 TIMEOUT = 15
-#: Where the credentials are, by what localclone_key_auth says.
+#: The values of localclone_key_auth: sections with credentials.
 KEY_MANAGER, AUTHTOKEN = 'key_manager', 'keystone_authtoken'
-#: What a key manager answers that says no, and would say it again.
+#: HTTP statuses of a permanent refusal.
 _NO = range(400, 500)
-#: The same, where it may say something else next time.
+#: HTTP statuses after which a retry may succeed.
 _LATER = (408, 425, 429)
-#: Where errors have an answer's number: barbicanclient's, and keystoneauth's.
+#: Attributes with the HTTP status: barbicanclient's, and keystoneauth's.
 _NUMBERS = ('status_code', 'http_status')
-#: Most secrets of one name that are looked for.
+#: The maximum number of secrets listed for a name.
 _MOST = 100
-#: Most secrets that are looked at for those of volumes that are gone.
+#: The maximum number of secrets searched for secrets of deleted volumes.
 _MOST_OF_ALL = 20 * _MOST
-#: Characters of a volume's id.
+#: The length of a volume's ID.
 _ID = 36
-#: At "debug" these log what is sent and received: secrets, too.
+#: At level debug these loggers log requests and responses, with secrets.
 _TALKATIVE = ('keystoneauth.session', 'barbicanclient.client',
               'barbicanclient.v1.client', 'barbicanclient.v1.secrets')
 
-#: How castellan's Barbican gets a client. Other key managers keep their own.
+#: castellan's Barbican method that makes a client. Other key managers keep
+#: their clients themselves.
 _MAKES = '_get_barbican_client'
 
 
 class _Silence(python_logging.Filter):
-    """Leaves out what is logged while this thread has a secret in hand."""
+    """Filters debug messages while this thread handles a secret."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,14 +96,14 @@ for _name in _TALKATIVE:
 
 
 class Login:
-    """A key manager of castellan's, and who this service is to it.
+    """A castellan key manager, with this service's credentials and client.
 
     Several threads may use it at once: each makes a client if there is none,
-    and the last one stays.
+    and the last client is kept.
 
-    :param manager: as castellan has made it, for nobody else
-    :param credentials: makes this service's, when they are needed: an
-        owner's secret is read without
+    :param manager: a new castellan key manager, for this object alone
+    :param credentials: makes the service's credentials when they are needed;
+        an owner's secret is read without them
     """
 
     def __init__(self, manager: typing.Any,
@@ -118,13 +119,13 @@ class Login:
 
     @property
     def credentials(self) -> typing.Any:
-        """This service's, always the same."""
+        """The service's credentials, always the same object."""
         if self._credentials is None:
             self._credentials = self._make_credentials()
         return self._credentials
 
     def client(self, whose: typing.Any) -> typing.Any:
-        """Barbican's client for some credentials."""
+        """Return Barbican's client for some credentials."""
         make = typing.cast(Callable[[typing.Any], typing.Any], self._make)
         if whose is not self._credentials:
             return make(whose)
@@ -135,9 +136,10 @@ class Login:
 
 
 class Keys(crypt.Keys):
-    """What this service has in the key manager.
+    """The secrets of this service in the key manager.
 
-    :param auth: whose credentials it uses: those in the section of this name
+    :param auth: the section of the credentials: :data:`KEY_MANAGER` or
+        :data:`AUTHTOKEN`
     """
 
     def __init__(self, auth: str):
@@ -145,19 +147,19 @@ class Keys(crypt.Keys):
         #: None: the next call logs in.
         self._login: Login | None = None
         self._consumers = True
-        #: Until when it is not asked, since it did not answer.
+        #: Until then the key manager is not asked, because it did not answer.
         self._silent = 0.0
 
     # -- the driver's own secrets
 
     def create(self, volume_id: str, key_format: volume_types.KeyFormat =
                volume_types.KeyFormat.HEX) -> str:
-        """Store a new secret, named after a volume.
+        """Store a new secret with the name of a volume.
 
         :returns: its reference
-        :raises KeyUnavailable: if there is no answer. It may be stored, or
-            will be: :meth:`find` has it then
-        :raises KeyRefused: if it is not to be stored
+        :raises KeyUnavailable: if the key manager does not answer. The secret
+            may be stored, or may be stored later: :meth:`find` returns it then
+        :raises KeyRefused: if the key manager refuses the secret
         """
         secret, name = os.urandom(luks_header.NEW_KEY_BYTES), names.secret(
             volume_id)
@@ -173,17 +175,17 @@ class Keys(crypt.Keys):
 
     def get(self, key: str, key_format: volume_types.KeyFormat,
             volume_id: str = '', or_shared: bool = False) -> bytes:
-        """Return the bytes that open a volume.
+        """Return the key of a volume.
 
-        :param key: reference of its secret
-        :param volume_id: the volume that the secret must be named after; '':
-            a row names the secret, which may be that of a type
-        :param or_shared: also a secret that is named after no volume, as that
-            of a type is; or one that the volume shares with the volume that
-            it was made of: then the key manager says that it uses the secret
-        :raises KeyUnavailable: if there is no answer
-        :raises KeyRefused: if there is no such secret, or not for this
-            service; or if the name is another
+        :param key: the reference of its secret
+        :param volume_id: the volume in the required name of the secret; '' if
+            a row names the secret, because a row may name a type's secret
+        :param or_shared: also accept a secret without a volume's name, such as
+            a type's secret, and a secret shared with the volume's source. In
+            the latter case the key manager must list the volume as a consumer
+        :raises KeyUnavailable: if the key manager does not answer
+        :raises KeyRefused: if the secret does not exist, is not readable for
+            this service, or has another name
         """
         secret = self._ask(key, 'get', key)
         if not (or_shared and _is_shared(secret, volume_id)):
@@ -198,42 +200,42 @@ class Keys(crypt.Keys):
 
     def get_again(self, key: str, key_format: volume_types.KeyFormat,
                   volume_id: str = '') -> bytes:
-        """Return the same as :meth:`get`, over a new login.
+        """Return the key as :meth:`get` does, over a new login.
 
-        A secret is proven by this before another one that opens the volume
-        goes: one wrong answer must not be the proof of itself.
+        This proves a secret before the other secret of a volume is removed. A
+        single wrong answer must not prove itself.
 
-        :raises KeyUnavailable: as :meth:`get`
-        :raises KeyRefused: as :meth:`get`
+        :raises KeyUnavailable: as for :meth:`get`
+        :raises KeyRefused: as for :meth:`get`
         """
         self._login = None
         return self.get(key, key_format, volume_id)
 
     def check_shared(self, key: str) -> None:
-        """Check that a secret may be that of all volumes of a type.
+        """Check that a secret may belong to all volumes of a type.
 
-        :raises KeyUnavailable: as :meth:`get`
-        :raises KeyRefused: if it is named after a volume, and goes with it
+        :raises KeyUnavailable: as for :meth:`get`
+        :raises KeyRefused: if the secret has the name of a volume, and is
+            deleted with this volume
         """
         name = self._ask(key, 'get', key, True).name or ''
         if names.is_secret(name):
             raise encryption_exceptions.KeyRefused(
-                key=key, reason='it is the secret of volume %s and can\'t be '
-                'that of a type; store another secret for the type' % (
+                key=key, reason='it is the secret of volume %s; store another '
+                'secret for the type' % (
                     name[-_ID:]))
 
     def remove(self, key: str, volume_id: str = '') -> None:
-        """Delete a secret; one that is gone is.
+        """Delete a secret; do nothing if it does not exist.
 
-        Only who has seen that no row names it may: see
-        :mod:`.secrets`. One that is not named after a volume is
-        somebody else's, whose volumes share it: that stays.
+        The caller has checked that no row names the secret: see
+        :mod:`.secrets`. A secret without the name of a volume is not the
+        driver's, and stays.
 
-        :param volume_id: the volume that the secret must be named after; '':
+        :param volume_id: the volume in the required name of the secret; '' if
             a row has named the secret
-        :raises KeyUnavailable: if there is no answer
-        :raises KeyRefused: if somebody still uses it, or if the name is
-            another
+        :raises KeyUnavailable: if the key manager does not answer
+        :raises KeyRefused: if the secret has consumers, or another name
         """
         with contextlib.suppress(_Gone):
             found = self._ask(key, 'get', key, True)
@@ -242,9 +244,9 @@ class Keys(crypt.Keys):
                 self._ask(key, 'delete', key)
 
     def find(self, volume_id: str) -> list[str]:
-        """The secrets that are named after a volume, with or without use.
+        """Return the secrets with the name of a volume, used or not.
 
-        :raises KeyUnavailable: if there is no answer
+        :raises KeyUnavailable: if the key manager does not answer
         """
         name = names.secret(volume_id)
         return sorted(
@@ -254,10 +256,10 @@ class Keys(crypt.Keys):
             if each.name == name and each.id)
 
     def of_volumes(self) -> list[tuple[str, str]]:
-        """All secrets that are named after volumes, as many as are listed.
+        """Return the secrets with names of volumes, up to a maximum.
 
-        :returns: their references, with the ids of the volumes
-        :raises KeyUnavailable: if there is no answer
+        :returns: their references, with the volumes' IDs
+        :raises KeyUnavailable: if the key manager does not answer
         """
         found, first = [], 0
         while first < _MOST_OF_ALL:
@@ -270,18 +272,18 @@ class Keys(crypt.Keys):
             first += _MOST
         return found
 
-    # -- who uses a secret, where the key manager keeps that
+    # -- consumers of secrets, where the key manager supports them
 
     def consume(self, key: str, kind: str, resource_id: str) -> None:
-        """Keep others from deleting a secret.
+        """Register a consumer, which protects a secret from deletion.
 
         :param kind: 'volumes' or 'snapshots'
-        :param resource_id: of the one that uses it
+        :param resource_id: the ID of the volume or snapshot
         """
         self._note('add_consumer', key, kind, resource_id)
 
     def release(self, key: str, kind: str, resource_id: str) -> None:
-        """Undo that."""
+        """Remove a consumer."""
         with contextlib.suppress(_Gone):
             self._note('remove_consumer', key, kind, resource_id)
 
@@ -301,12 +303,12 @@ class Keys(crypt.Keys):
     # -- an owner's secret
 
     def owners_key(self, context: objects.Context, key: str) -> bytes:
-        """What opens a volume that Nova encrypts, as Nova reads it.
+        """Return the key of a volume that Nova encrypts, as Nova reads it.
 
         :param context: the owner's, with the token of the request
-        :param key: id of the secret
-        :raises KeyUnavailable: if there is no answer
-        :raises KeyUnreadable: if the owner may not read it
+        :param key: the ID of the secret
+        :raises KeyUnavailable: if the key manager does not answer
+        :raises KeyUnreadable: if the owner may not read the secret
         """
         try:
             secret = self._call(key, lambda login: login.manager.get(
@@ -322,18 +324,18 @@ class Keys(crypt.Keys):
     # -- calls
 
     def check(self) -> None:
-        """Prove that the key manager answers; nothing is stored or read.
+        """Check that the key manager answers, without access to a secret.
 
         :raises KeyUnavailable: if it does not
-        :raises KeyRefused: if it does not know this service
+        :raises KeyRefused: if it refuses this service
         """
         self._ask('', 'list', None, True)
 
     def project(self) -> str:
-        """Return the name of the project that the secrets are of, or ''.
+        """Return the name of the project with the secrets, or ''.
 
-        :raises KeyUnavailable: as :meth:`check`
-        :raises KeyRefused: as :meth:`check`
+        :raises KeyUnavailable: as for :meth:`check`
+        :raises KeyRefused: as for :meth:`check`
         """
         return str(self._call('', lambda login: getattr(
             login.credentials, 'project_name', '')) or '')
@@ -343,23 +345,23 @@ class Keys(crypt.Keys):
             return self._call(key, lambda login: getattr(
                 login.manager, method)(login.credentials, *args))
         except _NotFound:
-            # A proxy without a key manager behind it says so of all secrets.
+            # A proxy without a key manager answers so for all secrets.
             with contextlib.suppress(encryption_exceptions.KeyRefused):
                 self.check()
             raise
 
     def _call(self, key: str, act: Callable[[Login], typing.Any]
               ) -> typing.Any:
-        """Ask, and wait for as long as is allowed.
+        """Call the key manager, with a time limit.
 
-        What does not answer is left behind: it has time limits of its own.
-        For as long again nobody else waits for it: a look at many volumes
-        would take that long for each.
+        A call without an answer is abandoned; it has its own time limits. For
+        :data:`TIMEOUT` seconds all further calls fail at once, so a sweep over
+        many volumes does not wait for each of them.
 
-        :param key: for errors
+        :param key: the reference of the secret, for errors
         """
         done: list[tuple[typing.Any, BaseException | None]] = []
-        # join() with a time limit raises what nobody expects when it is over,
+        # join() with a time limit raises unexpected errors after its end,
         # under eventlet on Python 3.13.
         over = threading.Event()
 
@@ -386,8 +388,8 @@ class Keys(crypt.Keys):
             meaning = _meaning(error, key)
             if _status(error)[1] == 401 or isinstance(
                     meaning, encryption_exceptions.KeyUnavailable):
-                # It may be elsewhere by now, or know this service by another
-                # password.
+                # The endpoint, or the password of this service, may have
+                # changed.
                 self._login = None
             raise meaning from None
         return answer
@@ -406,15 +408,15 @@ class Keys(crypt.Keys):
 
 
 class _NotFound(encryption_exceptions.KeyRefused):
-    """What answers knows nothing of a secret."""
+    """The answering server does not know a secret."""
 
 
 class _Gone(_NotFound):
-    """There is no such secret."""
+    """The secret does not exist."""
 
 
 def _of_authtoken() -> typing.Any:
-    """Credentials as Cinder makes them to delete a secret."""
+    """Return credentials as Cinder makes them to delete a secret."""
     from castellan.common.credentials import keystone_password
     from keystoneauth1 import loading
     section = AUTHTOKEN
@@ -430,7 +432,10 @@ def _of_authtoken() -> typing.Any:
 
 def _named(manager: typing.Any, whose: typing.Any, name: str
            ) -> list[typing.Any]:
-    """The secrets of a name. castellan lists no more than Barbican's first."""
+    """Return the secrets with a name.
+
+    castellan lists only Barbican's first page.
+    """
     if hasattr(manager, '_get_barbican_client'):
         return _listed(manager, whose, name=name)
     return list(manager.list(whose, metadata_only=True))
@@ -438,9 +443,9 @@ def _named(manager: typing.Any, whose: typing.Any, name: str
 
 def _page(manager: typing.Any, whose: typing.Any, first: int
           ) -> list[typing.Any]:
-    """Some of all secrets; other key managers list all of them at once.
+    """Return a page of all secrets; all at once if not Barbican's.
 
-    :param first: how many were seen already
+    :param first: the number of secrets in earlier pages
     """
     if hasattr(manager, '_get_barbican_client'):
         return _listed(manager, whose, offset=first)
@@ -456,17 +461,17 @@ def _listed(manager: typing.Any, whose: typing.Any, **which: typing.Any
 
 
 def _check_name(key: str, secret: typing.Any, volume_id: str) -> None:
-    """:raises KeyRefused: if a secret is not named after a volume"""
+    """:raises KeyRefused: if a secret does not have a volume's name"""
     if volume_id and secret.name != names.secret(volume_id):
         raise encryption_exceptions.KeyRefused(
             key=key, reason='it is not named after volume %s' % volume_id)
 
 
 def _is_shared(secret: typing.Any, volume_id: str) -> bool:
-    """Whether a volume may have a secret that is not named after it.
+    """Return whether a volume may use a secret without its name.
 
-    Of a secret that is named after another volume the key manager itself has
-    to say so: see :meth:`Keys.consume`.
+    If the secret has the name of another volume, the key manager must list the
+    volume as a consumer: see :meth:`Keys.consume`.
     """
     return not names.is_secret(secret.name or '') or any(
         (each.get('resource_type'), each.get('resource_id')) == (
@@ -475,16 +480,15 @@ def _is_shared(secret: typing.Any, volume_id: str) -> bool:
 
 
 def _bytes(secret: typing.Any) -> bytes:
-    """:raises ValueError: if it has none"""
+    """:raises ValueError: if the secret has no bytes"""
     found = secret.get_encoded()
     return found.encode() if isinstance(found, str) else found or b''
 
 
 def _meaning(error: BaseException, key: str) -> BaseException:
-    """What an error of the key manager says to whoever has to go on.
+    """Convert an error of the key manager to an error of the driver.
 
-    castellan's own errors leave out the answer's number; what they are
-    raised for has it.
+    castellan's own errors lack the HTTP status; their causes have it.
     """
     if isinstance(error, (exceptions.LocalCloneError, NotImplementedError)):
         return error
@@ -494,8 +498,9 @@ def _meaning(error: BaseException, key: str) -> BaseException:
     attribute, status = _status(error)
     if status == 404 and key:
         return _NotFound(key=key, reason=reason)
-    # A proxy says 404 of the key manager. That which does not know a token,
-    # got a moment ago, can't ask Keystone, or has not its keys yet.
+    # 404 without a key comes from a proxy in front of the key manager. 401 for
+    # a new token comes from a key manager that can't reach Keystone, or has no
+    # keys of it yet.
     passing = status in (*_LATER, 404) or (attribute, status) == (
         _NUMBERS[0], 401)
     refused = status in _NO and not passing or isinstance(
@@ -508,7 +513,7 @@ def _meaning(error: BaseException, key: str) -> BaseException:
 
 
 def _status(error: BaseException | None) -> tuple[str, int]:
-    """Return the number of an answer, and which attribute has it."""
+    """Return the attribute and the value of an HTTP status."""
     while error is not None:
         for attribute in _NUMBERS:
             found = getattr(error, attribute, None)

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the owner of a volume reads in ``openstack volume message list``.
+"""Texts for volume owners in ``openstack volume message list``.
 
-Cinder stores only the id of a message and translates it in cinder-api, out
-of a fixed table. So the texts, which each error class registers with itself,
-are static, name no host and no device, and cinder-api has to know them too:
-it loads them through its own option::
+Cinder stores only the ID of a message. cinder-api translates it by a fixed
+table. So the texts are static and name no host and no device. Each error class
+registers its own text. cinder-api loads the texts through its own option::
 
     [DEFAULT]
     osapi_volume_extension = cinder.api.contrib.standard_extensions
     osapi_volume_extension = cinder_localclone.service.messages.load
 
-Without that line the owner reads "An unknown error occurred.".
+Without this line the owner reads "An unknown error occurred.".
 """
 
 import typing
@@ -27,9 +26,9 @@ from cinder_localclone.core import outcomes
 
 LOG = logging.getLogger(__name__)
 
-#: What an error says that has no more precise text.
+#: The text of an error without a more precise text.
 FAILED = exceptions.LocalCloneError.user_message
-#: What was asked for, where Cinder has no word for it: (id, text).
+#: Actions that Cinder does not define: (ID, text).
 MOVE = ('LC1', _('move volume'))
 REVERT = ('LC2', _('revert volume to snapshot'))
 DELETE = ('LC3', _('delete volume'))
@@ -47,7 +46,7 @@ def register() -> None:
 
 
 def load(_extension_manager: object) -> None:
-    """Entry for cinder-api's option ``osapi_volume_extension``."""
+    """Load the texts; for cinder-api's option ``osapi_volume_extension``."""
     register()
 
 
@@ -55,16 +54,15 @@ def tell_owner(context: typing.Any, volume_id: str, error: Exception,
                action: tuple[str, str] = message_field.Action.ATTACH_VOLUME,
                otherwise: outcomes.UserMessage = FAILED,
                resource: str = message_field.Resource.VOLUME) -> None:
-    """Record for the volume's owner why something was not done.
+    """Record for the volume's owner why a request failed.
 
-    Never an error: it would hide the one that the owner is to be told of.
+    Raise no error, because it would hide the recorded error.
 
     :param context: the request context of the owner
-    :param action: what was not done
-    :param otherwise: what the owner reads if the error says nothing more
-        precise
-    :param resource: what it was to be done to, if not to a volume; the id is
-        that one's
+    :param action: the failed action
+    :param otherwise: the text for an error without a more precise text
+    :param resource: the type of the resource, if it is not a volume;
+        ``volume_id`` is its ID
     """
     told = getattr(error, 'user_message', FAILED)
     if told is FAILED:
@@ -76,7 +74,7 @@ def tell_owner(context: typing.Any, volume_id: str, error: Exception,
         api.API().create(context, action, resource_type=resource,
                          resource_uuid=volume_id,
                          detail=told.detail)
-    except Exception as exc:  # a context without a project, for one
+    except Exception as exc:  # such as a context without a project
         LOG.warning('No message could be recorded for the owner of '
                     '%(resource)s about this error: %(error)s (because '
                     '%(cause)s)', {

@@ -3,9 +3,9 @@
 
 Notifications are sent where Cinder sends its own
 (``[oslo_messaging_notifications] driver``), as ``volume.move.begin``,
-``.commit``, ``.complete`` and ``.roll_back``. Nothing depends on them: one
-that can't be sent is lost. They say nothing of connections, which have
-credentials.
+``.commit``, ``.complete`` and ``.roll_back``. Nothing depends on them, so a
+failed notification is lost. They contain no connections, because connections
+have credentials.
 """
 
 import typing
@@ -21,8 +21,8 @@ from cinder_localclone.core import state
 
 LOG = logging.getLogger(__name__)
 
-#: How often sending is tried again while the bus is away; by default that
-#: goes on until it is back, and a move would wait.
+#: The number of retries while the bus is away. By default the bus retries
+#: until it is back, and a move would wait.
 RESENDS = 1
 LINES = {state.Milestone.BEGUN: events.MOVE_BEGUN,
          state.Milestone.COMMITTED: events.MOVE_COMMITTED,
@@ -31,17 +31,17 @@ LINES = {state.Milestone.BEGUN: events.MOVE_BEGUN,
 
 
 def event_type(milestone: state.Milestone) -> str:
-    """What a notification is called."""
+    """Return the event type of a notification."""
     return 'volume.move.' + milestone.value
 
 
 def payload(move: state.Move, volume: objects.Volume | None
             ) -> dict[str, typing.Any]:
-    """What a notification says. Pure.
+    """Return the payload of a notification. Pure.
 
-    Of the volume it has what Cinder's own have.
+    The fields of the volume are as in Cinder's own notifications.
 
-    :param volume: None if it is gone
+    :param volume: None if the volume does not exist any more
     """
     said: dict[str, typing.Any] = {
         'volume_id': move.volume_id, 'move_id': move.move_id,
@@ -57,7 +57,7 @@ def payload(move: state.Move, volume: objects.Volume | None
 
 
 class Notices:
-    """Tells of the moves of one service.
+    """Reports the milestones of moves.
 
     :param host: this service's host, without pool
     """
@@ -67,20 +67,20 @@ class Notices:
         self._volumes = volumes
 
     def tell(self, milestone: state.Milestone, move: state.Move) -> None:
-        """Say that a move has come this far; raises nothing."""
+        """Report a milestone of a move; raise nothing."""
         try:
             events.say(LINES[milestone], volume=move.volume_id,
                        source=move.source, destination=move.destination,
                        asked_by=move.asked_by.value, record=move.move_id)
             self._notify(milestone, move)
-        except Exception as exc:  # the move goes on, whatever it is
+        except Exception as exc:  # an error of any kind must not stop the move
             LOG.warning('No notification was sent of a move of volume '
                         '%(volume)s: %(error)s',
                         {'volume': move.volume_id, 'error': exc})
 
     def _notify(self, milestone: state.Milestone, move: state.Move) -> None:
         notifier = rpc.get_notifier('volume', self._host)
-        if not notifier:  # there are to be none
+        if not notifier:  # notifications are disabled
             return
         notifier.prepare(retry=RESENDS).info(
             cinder_context.get_admin_context(), event_type(milestone),

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operator's command may ask of a node: one backend, as root or not.
+"""The operator's command on one node: a backend, with or without root.
 
-The backend is read from Cinder's own configuration. The command acts with what
-the volume service has, in a process of its own, with the same locks.
+The backend is read from Cinder's own configuration. The command uses the same
+code and the same locks as the volume service, in its own process.
 
-Imports are where they are needed: Cinder's database layer and the message bus
+Modules are imported in functions: Cinder's database layer and the message bus
 take seconds on a small machine, and a restore at boot needs neither.
 """
 
@@ -39,15 +39,15 @@ if typing.TYPE_CHECKING:
     import cinder_localclone.storage.iscsi_initiator
     import cinder_localclone.storage.logical_volumes
 
-#: Seconds for a peer's work.
+#: Seconds to wait for a peer.
 TIMEOUT = 50
-#: What is added to the connection of a database, so that one that is down, or
-#: hangs, fails a command within seconds. (Seconds; by begin of its URL.)
+#: Parameters added to a database connection, in seconds, by the scheme of its
+#: URL. With them a dead database fails a command within seconds.
 DATABASE_LIMITS = {
     'postgresql': 'connect_timeout=5',
     'mysql+pymysql:': 'connect_timeout=5&read_timeout=15'}
-#: Cinder's own options that are read here, of its modules that take long to
-#: import. A test compares the defaults.
+#: Cinder's own options that are read here, copied from modules that take long
+#: to import. A test compares the defaults.
 NODE_OPTS = (
     cfg.StrOpt('host', default=socket.gethostname()),
     cfg.ListOpt('enabled_backends'),
@@ -63,7 +63,7 @@ Lock = Callable[[str], contextlib.AbstractContextManager[None]]
 
 
 class Section:
-    """A backend section; what is not set there is ``backend_defaults``'.
+    """A backend section, with defaults from ``backend_defaults``.
 
     Options are its attributes, as in Cinder's own ``Configuration``.
     """
@@ -83,16 +83,16 @@ class Section:
     def check(self) -> None:
         """Read all options.
 
-        :raises ConfigFileValueError: if one has a value that cannot be
+        :raises ConfigFileValueError: if an option has an invalid value
         """
         for option in SECTION_OPTS:
             getattr(self, option.dest)
 
 
 class Settings:
-    """What Cinder's configuration files say of this node.
+    """Cinder's configuration files on this node.
 
-    :param files: their paths; None: the usual ones
+    :param files: their paths; None for the usual files
     """
 
     def __init__(self, files: list[str] | None = None):
@@ -105,11 +105,11 @@ class Settings:
 
     @property
     def named(self) -> str:
-        """The files that were read, for messages."""
+        """The paths of the files, for messages."""
         return ', '.join(self.conf.config_file) or 'cinder.conf'
 
     def sections(self) -> dict[str, Section]:
-        """The enabled backends that use this driver, by name."""
+        """Return the enabled backends of this driver by name."""
         named = {name: Section(self.conf, name)
                  for name in self.conf.enabled_backends or ()}
         return {name: section for name, section in named.items()
@@ -117,10 +117,10 @@ class Settings:
 
 
 class Backend:
-    """One backend section on this node.
+    """A backend section on this node.
 
-    :param name: of the section; None: the only one there is
-    :raises CommandError: if that is not clear
+    :param name: the name of the section; None for the only section
+    :raises CommandError: if the section is missing or ambiguous
     """
 
     def __init__(self, settings: Settings, name: str | None = None):
@@ -128,12 +128,12 @@ class Backend:
         if not sections:
             raise errors.CommandError(
                 'No enabled backend in %s uses this driver. Pass '
-                '--config-file, or run it on a node of the backend.'
+                '--config-file, or run the command on a node of the backend.'
                 % settings.named)
         if name is None and len(sections) > 1:
             raise errors.CommandError(
-                '%s has more than one backend of this driver: %s. Choose one '
-                'with --backend.' % (settings.named, ', '.join(sections)))
+                '%s has several backends of this driver: %s. Choose one with '
+                '--backend.' % (settings.named, ', '.join(sections)))
         if name is not None and name not in sections:
             raise errors.CommandError(
                 'No enabled backend "%s" in %s uses this driver; %s does.' % (
@@ -168,7 +168,7 @@ class Backend:
         return clones.Clones(self.lvm(), self.handles())
 
     def sessions(self) -> 'cinder_localclone.storage.iscsi_initiator.Sessions':
-        """The iSCSI sessions of this node."""
+        """Return the iSCSI sessions of this node."""
         from cinder_localclone.storage import iscsi_initiator
         return iscsi_initiator.Sessions(self.conf.localclone_command_timeout,
                                         self.conf.localclone_source_timeout,
@@ -177,9 +177,9 @@ class Backend:
     # -- all nodes
 
     def load_cinder(self) -> None:
-        """Read the configuration for Cinder's own code; import that.
+        """Import Cinder's code, and read the configuration for it.
 
-        The services wait for a database that is down; a command does not.
+        Services wait for a database that is down; a command fails at once.
         """
         if self._loaded:
             return
@@ -221,7 +221,7 @@ class Backend:
         return database.database()
 
     def crypt(self) -> 'cinder_localclone.storage.cryptsetup.Cryptsetup':
-        """cryptsetup on this node."""
+        """Return cryptsetup on this node."""
         from cinder_localclone.storage import cryptsetup
         return cryptsetup.Cryptsetup(
             self.conf.volume_group, self.conf.localclone_command_timeout,
@@ -230,13 +230,13 @@ class Backend:
             self.name)
 
     def keys(self) -> 'cinder_localclone.service.key_manager.Keys':
-        """The key manager, with the credentials of the service."""
+        """Return the key manager, with the credentials of the service."""
         self.load_cinder()
         from cinder_localclone.service import key_manager
         return key_manager.Keys(self.conf.localclone_key_auth)
 
     def nodes(self) -> dict[str, bool]:
-        """Service hosts of this backend and whether they are alive."""
+        """Return the service hosts of this backend, with their liveness."""
         return {host: alive
                 for host, alive in sorted(self.db.services.by_host().items())
                 if host.partition('@')[2] == self.name}
@@ -245,8 +245,8 @@ class Backend:
              ) -> typing.Any:
         """Call a method of a node; see :mod:`cinder_localclone.core.rpc`.
 
-        :param name: of the method, on the message bus
-        :raises LocalCloneError: if the node does not answer, or as the method
+        :param name: the name of the method on the message bus
+        :raises LocalCloneError: if the node does not answer, or by the method
         """
         peers = self.peers
         from cinder_localclone.core import rpc
@@ -256,19 +256,19 @@ class Backend:
 
     def ask(self, host: str, name: str, *arguments: typing.Any
             ) -> tuple[typing.Any, str]:
-        """Call a method; (answer, '') or (None, why there is none)."""
+        """Call a method; return (answer, '') or (None, error)."""
         try:
             return self.call(host, name, *arguments), ''
         except exceptions.LocalCloneError as exc:
             return None, str(exc)
 
     def find(self, name: str) -> str:
-        """The id of the volume of this backend that is called so.
+        """Return the ID of the volume with a name or ID in this backend.
 
-        :raises CommandError: if there is none, or more than one
+        :raises CommandError: if there is no such volume, or more than one
         """
         if not name:
-            raise errors.CommandError('No volume was named: its id is empty.')
+            raise errors.CommandError('The name of the volume is empty.')
         found = self.db.inventory.ids_named(name, self.name)
         if not found:
             raise errors.CommandError(
@@ -276,15 +276,15 @@ class Backend:
                     name, self.name))
         if len(found) > 1:
             raise errors.CommandError(
-                'There are %d volumes called %s; choose one by its id: %s.' % (
+                'There are %d volumes called %s; pass an ID: %s.' % (
                     len(found), name, ', '.join(found)))
         return found[0]
 
     def volume(self, volume_id: str) -> tuple[
             typing.Any, 'cinder_localclone.core.state.Move | None']:
-        """A volume and its move that is not over; either may be None.
+        """Return a volume and its current move; either may be None.
 
-        :raises CommandError: if both are, and nothing is left of it either
+        :raises CommandError: if neither exists, and no cleanup is pending
         """
         volume = self.db.volumes.volume(volume_id)
         move = self.db.moves.move_of(volume_id)
@@ -297,14 +297,13 @@ class Backend:
 def act_as_root(settings: Settings | None) -> None:
     """Do privileged work in this process instead of a daemon.
 
-    It may get a key: its memory is in no swap and in no core dump.
+    Protect the memory from swap and core dumps, because it may hold a key.
 
-    :param settings: by which that finds directories and volume groups; None:
-        there are none
-    :raises CommandError: if it is not root's
+    :param settings: the source of directories and volume groups; None for none
+    :raises CommandError: if the process is not root's
     """
     if os.geteuid():
-        raise errors.CommandError('This needs root: run it with sudo.')
+        raise errors.CommandError('This command needs root: run it with sudo.')
     from os_brick import privileged as brick
     from oslo_privsep import priv_context
 
@@ -322,12 +321,12 @@ def act_as_root(settings: Settings | None) -> None:
 
 
 def lv_of(volume: typing.Any) -> str | None:
-    """The name of a volume's LV."""
+    """Return the name of a volume's LV."""
     return volume.name if volume is not None else None
 
 
 def home_of(volume: typing.Any) -> str | None:
-    """The service host of a volume, without the pool."""
+    """Return the service host of a volume, without the pool."""
     return names.service_host(volume.host) if volume is not None else None
 
 
@@ -335,9 +334,9 @@ def hosts_of(
         volume: typing.Any, move: 'cinder_localclone.core.state.Move | None',
         pending: 'Iterable[cinder_localclone.core.state.Move]' = ()) -> list[
             str]:
-    """The service hosts that have to do with a volume.
+    """Return the service hosts involved with a volume.
 
-    :param remains: its moves that are over but for a clean-up
+    :param pending: its ended moves with pending cleanups
     """
     hosts = {move.destination, move.source} if move else {home_of(volume)}
     hosts |= {each.cleanup_node for each in pending}
@@ -345,7 +344,7 @@ def hosts_of(
 
 
 def node(backend: Backend) -> 'cinder_localclone.core.node.Node':
-    """The rooms of a backend on this node, as its service has them."""
+    """Return the node of a backend, as its service has it."""
     backend.connect()
     from cinder import coordination
     from cinder.volume import configuration
@@ -367,9 +366,9 @@ def node(backend: Backend) -> 'cinder_localclone.core.node.Node':
 
 
 def owner_of_locks(url: str) -> tuple[int, int] | None:
-    """Whose the files of locks are, if locks are files.
+    """Return the owner of lock files; None if locks are no files.
 
-    :param url: where Cinder coordinates its services
+    :param url: the URL of Cinder's coordination backend
     :returns: user and group
     """
     if not url.startswith(_FILES):
@@ -380,9 +379,9 @@ def owner_of_locks(url: str) -> tuple[int, int] | None:
 
 @contextlib.contextmanager
 def acting_as(owner: tuple[int, int] | None) -> Iterator[None]:
-    """Files that are made meanwhile are another user's.
+    """Create files as another user within the context.
 
-    A lock's file that is root's would lock out the volume service for good.
+    A lock file of root would lock out the volume service permanently.
     """
     if owner is None or owner == (0, 0):
         yield
@@ -413,10 +412,10 @@ def _as_owner(lock: Lock, owner: tuple[int, int] | None) -> Lock:
 
 def unlock(backend: Backend, seconds: float, only: str | None = None
            ) -> 'list[cinder_localclone.core.boot_plan.Outcome]':
-    """Open the volumes that were open when this node went down.
+    """Open the volumes that were open before this node went down.
 
-    :param seconds: after which the others are left to the volume service
-    :param only: id of the only volume that is wanted
+    :param seconds: the time limit; the volume service opens the rest
+    :param only: the ID of a single volume to open
     """
     from cinder_localclone.encryption import upkeep
     crypt = backend.crypt()
@@ -428,7 +427,7 @@ def unlock(backend: Backend, seconds: float, only: str | None = None
 
 def locked(backend: Backend
            ) -> 'list[cinder_localclone.core.boot_plan.Outcome]':
-    """Return what :func:`unlock` would open now, and why it is locked."""
+    """Return the closed volumes that :func:`unlock` opens, with reasons."""
     from cinder_localclone.encryption import upkeep
     crypt = backend.crypt()
     remotes = upkeep.noted_of(crypt, backend.sessions().recorded_remotes())
@@ -437,18 +436,18 @@ def locked(backend: Backend
 
 def open_wanted(backend: Backend, volume_ids: Collection[str] = ()
                 ) -> 'list[cinder_localclone.core.boot_plan.Outcome]':
-    """Open the volumes that attachments say are used on this node.
+    """Open the volumes with attachments on this node.
 
-    :param volume_ids: the only ones that are wanted; none: all
+    :param volume_ids: the only volumes to open; none for all
     """
     from cinder_localclone.encryption import upkeep
     return upkeep.open_wanted(node(backend), volume_ids)
 
 
 def reencrypt(backend: Backend, volume_id: str) -> None:
-    """Become the process that re-encrypts a volume; don't return.
+    """Become the process that re-encrypts a volume; do not return.
 
-    :raises CommandError: if the volume is not being re-encrypted
+    :raises CommandError: if the volume has no re-encryption
     """
     from cinder_localclone.core.formats import cryptsetup_cli
     from cinder_localclone.encryption import operator
@@ -468,10 +467,10 @@ def reencrypt(backend: Backend, volume_id: str) -> None:
 def reencryptions(volume_ids: Collection[str]) -> tuple[
         frozenset[str],
         'dict[str, cinder_localclone.core.formats.cryptsetup_cli.Progress]']:
-    """Return what re-encrypts volumes of this node, and how far that is.
+    """Return the running re-encryptions of volumes, with their progress.
 
-    :param volume_ids: the volumes that are tagged so
-    :returns: ids of volumes that a process re-encrypts; progress, by volume
+    :param volume_ids: the volumes with the tag of a re-encryption
+    :returns: IDs of volumes with a running process; progress by volume ID
     """
     from cinder_localclone.core.formats import cryptsetup_cli
     from cinder_localclone.storage.privsep import reencrypt_process

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of a backend section that uses this driver."""
+"""Options of a backend section of this driver."""
 
 import typing
 
@@ -9,7 +9,7 @@ from oslo_utils import units
 from cinder_localclone.core import copies
 from cinder_localclone.core import state
 
-#: What volume_driver is in a section of this driver.
+#: The value of volume_driver in a section of this driver.
 DRIVER = 'cinder_localclone.driver.LocalCloneDriver'
 
 localclone_opts = [
@@ -17,58 +17,56 @@ localclone_opts = [
         'localclone_region_size_kib', default=64, min=4, max=1024,
         help='Size of a region in KiB, a power of two. A move copies a volume '
              'region by region. Small regions make first writes cheap during '
-             'a copy; large ones need less metadata. A move uses the value '
-             'of the node that the volume leaves: set the same value on all '
-             'nodes.'),
+             'a copy; large regions need less metadata. A move uses the value '
+             'of its source: set the same value on all nodes.'),
     cfg.StrOpt(
         'localclone_pace', default=copies.Settings.pace.value,
         choices=[
             ('yield', '64 KiB in flight while the guest reads or writes its '
              'volume, 2 MiB once it has been idle for 0.6 s, and 8 MiB after '
              '5 s'),
-            ('full', '32 MiB in flight, whatever the guest does: the '
+            ('full', '32 MiB in flight, also beside a busy guest: the '
              'shortest copies, but slow synchronous writes'),
             ('spare', 'as yield, but 2 MiB only once the guest has been '
              'idle for 5 s, and 8 MiB after 30 s: for bursty guests, at the '
              'price of longer copies')],
-        help='Speed of a copy beside the guest that uses the volume, on the '
-             'node that the volume moves to. The extra spec localclone:pace '
-             'of a volume type takes precedence. A copy makes at least '
-             '10 MiB/s, if disks and network allow. See "Pace" in the '
-             'documentation.'),
+        help='Speed of a copy beside a guest, on the destination of the move. '
+             'The extra spec localclone:pace of a volume type takes '
+             'precedence. A copy makes at least 10 MiB/s, if disks and '
+             'network allow. See "Pace" in the documentation.'),
     cfg.IntOpt(
         'localclone_max_copy_rate_mib', default=0, min=0, max=100000,
-        help='Maximum rate, in MiB/s, at which data is copied to this node, '
-             'by all copies of the backend together, averaged over some '
-             'seconds. First writes of guests count; reads of guests do not, '
-             'and are not limited. Many copies under a small limit exceed '
-             'it. 0: no limit.'),
+        help='Maximum rate of data copied to this node, in MiB/s, by all '
+             'copies of the backend together, averaged over some seconds. '
+             'First writes of guests count; reads of guests do not count and '
+             'are not limited. Many copies under a small limit exceed it. 0: '
+             'no limit.'),
     cfg.ListOpt(
         'localclone_addresses', default=[],
-        help='Further IP addresses of this node that Nova may send as its '
-             'my_block_storage_ip, besides target_ip_address and my_ip. The '
-             'driver finds a node by its addresses if Nova\'s host name is '
-             'not the one of the volume service.'),
+        help='Further IP addresses of this node, besides target_ip_address '
+             'and my_ip, as Nova may send them in my_block_storage_ip. The '
+             'driver finds a node by its addresses if Nova and the volume '
+             'service have different names for its host.'),
     cfg.StrOpt(
         'localclone_metadata_volume_group',
-        help='Volume group of the metadata LVs, which record the progress of '
-             'copies: 4 MiB or more for each volume that moves to this node. '
-             'Synchronous writes of guests wait for them during a copy: use '
-             'a fast disk. Default: volume_group, which must then keep a few '
-             'free extents.'),
+        help='Volume group of the metadata LVs, with the progress of copies: '
+             '4 MiB or more for each volume moving to this node. Synchronous '
+             'writes of guests wait for them during a copy: use a fast disk. '
+             'Default: volume_group, which must then keep a few free '
+             'extents.'),
     cfg.IntOpt(
         'localclone_thick_stripes', default=1, min=1, max=128,
         help='Number of disks of the volume group over which a new thick '
-             'volume is striped, in stripes of 64 KiB. The loss of one disk '
-             'is then the loss of all volumes on the node. Thin volumes are '
-             'striped by their pool instead.'),
+             'volume is striped, in stripes of 64 KiB. The loss of a single '
+             'disk is then the loss of all volumes on the node. Thin volumes '
+             'are striped by their pool instead.'),
     cfg.IntOpt(
         'localclone_max_copies_in', default=copies.Limits.into, min=0,
         max=1000,
         help='Maximum number of concurrent copies to a node. Further volumes '
-             'that move to the node wait in a queue; guests can use them '
-             'meanwhile. Set this option and localclone_max_copies_out to '
-             'the same values on all nodes. 0: no limit.'),
+             'wait in a queue; guests can use them meanwhile. Set this option '
+             'and localclone_max_copies_out to the same values on all nodes. '
+             '0: no limit.'),
     cfg.IntOpt(
         'localclone_max_copies_out', default=copies.Limits.out_of, min=0,
         max=1000,
@@ -80,8 +78,8 @@ localclone_opts = [
              'differences. Moves are checked every 5 s.'),
     cfg.BoolOpt(
         'localclone_enable_online_extend', default=False,
-        help='Whether attached volumes can be extended. Nova has to take '
-             'part: see "Extending volumes" in the documentation.'),
+        help='Whether attached volumes can be extended. Nova has to '
+             'participate: see "Extending volumes" in the documentation.'),
     cfg.IntOpt(
         'localclone_command_timeout', default=30, min=5, max=600,
         help='Seconds after which a command (LVM, dmsetup, iscsiadm) is '
@@ -93,70 +91,69 @@ localclone_opts = [
              'both services.'),
     cfg.IntOpt(
         'localclone_snapshot_timeout', default=300, min=0, max=86400,
-        help='Seconds that a snapshot or a clone waits for the copy of its '
-             'volume to end. After this time the request fails. A snapshot '
-             'or clone has the data of the end of the wait.'),
+        help='Seconds to wait for the copy of a moving volume before a '
+             'snapshot or a clone of it. After this time the request fails. A '
+             'snapshot or clone has the data of the end of the wait.'),
     cfg.IntOpt(
         'localclone_source_timeout', default=86400, min=30, max=2147483,
-        help='Seconds that reads of data that is not copied yet wait for an '
-             'unreachable source before the guest gets an I/O error. Prefer '
-             'a long time: guests survive waiting better than errors.'),
+        help='Seconds to wait for an unreachable source before a guest gets '
+             'an I/O error for data not yet copied. Prefer a long time: '
+             'guests survive waiting better than errors.'),
     cfg.StrOpt(
         'localclone_key_auth', default='key_manager',
         choices=[
             ('key_manager', 'the credentials in the section [key_manager], '
              'with auth_type = keystone_password'),
             ('keystone_authtoken', 'the credentials of Cinder\'s own user')],
-        help='Credentials with which the driver stores and reads the secrets '
-             'of the volumes that it encrypts (extra spec '
-             'localclone:encryption). Every node needs them. They give '
-             'access to all of these secrets, and so does every role in the '
-             'same project.'),
+        help='Credentials of the driver for the secrets of volumes encrypted '
+             'by it (extra spec localclone:encryption). Every node needs '
+             'them. They give access to all of these secrets, and so does '
+             'every role in the same project.'),
     cfg.StrOpt(
         'localclone_header_backup_dir',
-        help='Directory for backups of the headers of volumes that the '
-             'driver encrypts, 16 MiB each. Choose a disk other than the '
-             'volumes\'. Root must own the directory and each one above it, '
-             'no other user may write to them, and no part of the path may '
-             'be a link. Default: no backups.'),
+        help='Directory for header backups of volumes encrypted by the '
+             'driver, 16 MiB each. Choose a disk other than the volumes\'. '
+             'Root must own the directory and all directories above it, no '
+             'other user may write to them, and no part of the path may be a '
+             'link. Default: no backups.'),
     cfg.BoolOpt(
         'localclone_enable_integrity', default=False,
         help='Whether volumes of types with the extra spec '
-             'localclone:integrity can be created on this node. '
-             'Experimental. Such volumes can\'t be extended or re-encrypted, '
-             'move only while they are detached, and are overwritten '
-             'completely at their creation.'),
+             'localclone:integrity can be created on this node. Experimental. '
+             'These volumes can\'t be extended or re-encrypted, move only '
+             'while they are detached, and are overwritten completely at '
+             'their creation.'),
     cfg.IntOpt(
         'localclone_verify_timeout', default=3600, min=0, max=604800,
-        help='Seconds that a copy waits, before it ends or after a restart, '
-             'until its data can be compared with the source\'s and lost '
-             'regions of the thin pool are copied again. After this time '
-             'the copy is completed without verification, unless a loss is '
-             'known that no operator has accepted.'),
+        help='Seconds for which a copy waits, before it ends or after a '
+             'restart, to be compared with its source; lost regions of the '
+             'thin pool are copied again. After this time the copy is '
+             'completed without verification, unless a loss is known and no '
+             'operator has accepted it.'),
     cfg.StrOpt(
         'localclone_key_cache', default='none',
         choices=[
             ('none', 'keys are only in the key manager'),
-            ('systemd-creds', 'sealed by systemd-creds, with the node\'s '
-             'credential secret and its TPM, if it has one')],
-        help='Whether a node keeps the keys of its open volumes, for a boot '
+            ('systemd-creds', 'sealed by systemd-creds, with the credential '
+             'secret of the node and its TPM, if present')],
+        help='Whether a node seals the keys of its open volumes, for a boot '
              'while the key manager does not answer. Without a TPM, anyone '
              'with the node\'s system disk has these keys.'),
     cfg.StrOpt(
         'localclone_key_cache_dir', default='/var/lib/localclone/keys',
-        help='Directory of the kept keys, created for root alone. Root must '
+        help='Directory of the sealed keys, created for root alone. Root must '
              'own each directory above it, no other user may write to them, '
              'and no part of the path may be a link. Services of different '
-             'clouds on one node need a directory each: a service removes '
-             'the keys of volumes that it does not know.'),
+             'clouds on one node need separate directories: a service removes '
+             'the keys of unknown volumes.'),
 ]
 
-#: KiB in flight at pace "full". The kernel starts regions only in pauses of a
-#: guest, so each pause must start many: beside a guest that always wrote, a
-#: copy of 1 GiB took 34 s with 2 MiB in flight, 22 s with 8 MiB, and 13 s
-#: with 32 MiB.
-#: KiB of one request. The kernel's default of one region is far too slow, and
-#: a link stays busy only if several requests are in flight.
+#: KiB in flight at pace "full", and KiB of a request. The kernel starts
+#: regions only in pauses of a guest, so each pause must start many. Beside a
+#: guest with constant writes, a copy of 1 GiB took 34 s with 2 MiB in flight,
+#: 22 s with 8 MiB, and 13 s with 32 MiB. The kernel's default request of a
+#: single region is far too slow, and a link stays busy only with several
+#: requests in flight.
 _IN_FLIGHT_KIB, _REQUEST_KIB = 32 * units.Ki, 2 * units.Ki
 
 
@@ -175,27 +172,27 @@ def geometry(configuration: typing.Any) -> state.Geometry:
 
 
 def sealed_keys(configuration: typing.Any) -> str:
-    """The directory of keys that this node keeps, sealed; '' for none."""
+    """Return the directory of sealed keys; '' for none."""
     return ('' if configuration.localclone_key_cache == 'none'
             else configuration.localclone_key_cache_dir)
 
 
 def limits(configuration: typing.Any) -> copies.Limits:
-    """How many copies run at one time."""
+    """Return the limits of concurrent copies."""
     return copies.Limits(
         into=configuration.localclone_max_copies_in,
         out_of=configuration.localclone_max_copies_out)
 
 
 def pacing(configuration: typing.Any) -> copies.Settings:
-    """How fast copies may be."""
+    """Return the pace and the rate limit of copies."""
     return copies.Settings(
         pace=copies.Pace(configuration.localclone_pace),
         limit=configuration.localclone_max_copy_rate_mib * units.Mi)
 
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
-    """For oslo-config-generator and the documentation."""
+    """Return the options for oslo-config-generator and the documentation."""
     # Slow to import; Cinder's drivers can't be imported before its objects.
     from cinder import objects
     objects.register_all()

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Restoring this node's stacks at boot, from local facts alone.
+"""Restore this node's device stacks at boot, from local facts alone.
 
-Before Nova starts guests their volumes must be there, though neither the
-database nor a peer may answer yet. What there is to restore is in the tags of
-the logical volumes; how to log in to a source is in the iSCSI initiator's own
-records, CHAP secret included. Nothing is created, and nothing is copied: that
-is the volume service's to decide.
+Volumes must exist before Nova starts guests, even if neither the database nor
+a peer answers yet. The tags of the logical volumes tell which volumes to
+restore. The iSCSI initiator's own records contain the logins to the sources,
+with their CHAP secrets. Nothing is created or copied: the volume service
+decides about this later.
 """
 
 from collections.abc import Collection, Mapping
@@ -26,14 +26,13 @@ LOG = logging.getLogger(__name__)
 def restore(lvm: storage.Lvm, handles: storage.Handles,
             clones: storage.Clones, sessions_: iscsi_initiator.Sessions
             ) -> list[tuple[boot_plan.Local, str]]:
-    """Restore all that can be; one that fails does not stop the others.
+    """Restore all volumes; an error stops one volume only.
 
-    A volume that has a handle is left alone, but for the guard that its LV's
-    tags ask for: the volume service may be at work on it. A boot takes no
-    locks, so a handle that has appeared meanwhile is not swapped either.
+    A volume with a handle is unchanged, except for a header guard in the tags
+    of its LV: the volume service may be acting on it. A boot takes no locks,
+    so a handle created meanwhile is not reloaded either.
 
-    :returns: each volume with what is wrong with it, '' if nothing is; none
-        that is newborn
+    :returns: each volume with its problem, or ''; without uncommitted LVs
     """
     present = handles.survey()
     here = [local for local in boot_plan.plan(present) if local.reason
@@ -60,9 +59,9 @@ def restore(lvm: storage.Lvm, handles: storage.Handles,
 
 def _passed(sessions_: iscsi_initiator.Sessions, here: Collection[str]
             ) -> list[boot_plan.Local]:
-    """What is passed through here, by the initiator's records.
+    """Return the remotely attached volumes by the initiator's records.
 
-    Not what this node has itself by now.
+    Volumes with an LV on this node are left out.
     """
     try:
         recorded = sessions_.recorded_remotes()
@@ -97,18 +96,18 @@ def _restore(lvm: storage.Lvm, handles: storage.Handles,
 
 
 def _guard(handles: storage.Handles, local: boot_plan.Local) -> None:
-    """What a guest gets of a volume that Nova encrypts.
+    """Create the header guard of a volume that Nova encrypts.
 
-    Of what is passed through here only its own first sectors tell. What
-    turns out to be another kind of volume has another path; the volume
-    service's first look removes the guard.
+    A remotely attached volume is recognised by its own first sectors. If these
+    belong to another kind of volume, the first sweep of the volume service
+    removes the guard.
     """
     header = local.header
     if local.remote:
         try:
             header = handles.header_sectors(local.volume_id)
         except (encryption_exceptions.HeaderDamaged, FileNotFoundError):
-            return  # without cryptsetup nothing here was ever encrypted
+            return  # without cryptsetup, no volume here is encrypted
     if header:
         handles.ensure_guard(local.volume_id, header)
         handles.ensure_link(local.volume_id, names.guard(local.volume_id))

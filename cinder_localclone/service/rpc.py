@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls to other nodes, on Cinder's message bus.
+"""Call other nodes over Cinder's message bus.
 
-:mod:`cinder_localclone.core.rpc` says what can be called and how it is
-declared, :mod:`.endpoint` answers. Methods are idempotent, in a namespace of
-the driver's own, each with a time limit. A method never calls back
-synchronously, so two nodes that call each other can't wait for each other. A
-delete and an unmanage may ask any node for ``has_lv``, which takes no lock and
-calls no node.
-The database is the truth: a call that is lost only delays what the next
-periodic check does anyway.
+:mod:`cinder_localclone.core.rpc` declares the methods, and :mod:`.endpoint`
+answers them. Methods are idempotent, in a namespace of the driver, each with a
+time limit. A method never calls back synchronously, so two nodes can't wait
+for each other. A delete and an unmanage may ask any node for ``has_lv``, which
+takes no lock and calls no node. The database is the truth: a lost call only
+delays work until the next sweep.
 """
 
 from collections.abc import Mapping
@@ -28,15 +26,16 @@ LOG = logging.getLogger(__name__)
 
 TOPIC = 'cinder-localclone'
 NAMESPACE = 'localclone'
-#: Counted up with any change of what nodes send each other. It is the major
-#: number of the version on the bus, so a node with another one refuses the
-#: call before anything has happened.
+#: Increased with any change of the messages. It is the major number of the
+#: version on the bus, so a node with another version refuses a call before it
+#: acts.
 VERSION = 1
-#: How often sending is tried again while the bus is away. By default that
-#: goes on until it is back, whatever the time limit of a call.
+#: The number of retries while the bus is away. By default the bus retries
+#: until it is back, beyond the time limit of a call.
 RESENDS = 2
-#: What it means if a node does not answer, by what that node is. What the
-#: owner of the volume reads survives another call by the error's class alone.
+#: The error for a silent node, by its part in a method. The owner's message
+#: depends on the error's class alone, because only the class survives another
+#: call.
 _SILENT = {methods.HOME: exceptions.HomeUnreachable,
            methods.SNAPSHOT: exceptions.SnapshotUnreachable,
            methods.REMOTE: exceptions.UserUnreachable}
@@ -50,7 +49,7 @@ def version() -> str:
 class Client(methods.Calls):
     """The peers of this node.
 
-    :param timeout: seconds to wait for work that a peer does
+    :param timeout: seconds to wait for the work of a peer
     """
 
     def __init__(self, timeout: float):
@@ -64,9 +63,10 @@ class Client(methods.Calls):
         return self._client.prepare(server=host, retry=RESENDS, **options)
 
     def _context(self) -> typing.Any:
-        """Return the context of the request that this thread serves, if any.
+        """Return the context of this thread's request, or an admin context.
 
-        Its id is in the log of both nodes then. No method depends on the user.
+        The logs of both nodes then have the same request ID. No method depends
+        on the user.
         """
         found = oslo_context.get_current()
         return (found if isinstance(found, cinder_context.RequestContext)
@@ -85,7 +85,7 @@ class Client(methods.Calls):
                 host=host, method=method.name, seconds=seconds)
         except messaging.RemoteError as exc:
             raise _as_own(exc, host)
-        except Exception as exc:  # of the bus itself
+        except Exception as exc:  # an error of the bus itself
             raise exceptions.LocalCloneError(reason='%s: %s' % (
                 type(exc).__name__, exc)) from exc
 
@@ -95,20 +95,20 @@ class Client(methods.Calls):
         try:
             self._target(host).cast(
                 self._context(), method.name, **arguments)
-        except Exception as exc:  # of whatever kind: the caller goes on
+        except Exception as exc:  # the caller continues after any error
             LOG.warning('Could not send "%(method)s" %(arguments)s to '
-                        '%(host)s. The next periodic check of that host does '
-                        'the work: %(error)s',
+                        '%(host)s. The next sweep of the host does the work: '
+                        '%(error)s',
                         {'method': method.name, 'arguments': arguments,
                          'host': host, 'error': exc})
 
 
 def _as_own(remote: messaging.RemoteError, host: str) -> Exception:
-    """Return an error of the driver that a peer raised, as itself again.
+    """Return a peer's error as an instance of its own class.
 
-    Only its class and its text have come over the bus. So what the owner of
-    the volume reads must depend on the class alone. The text names the peer:
-    it may say "this node", or which command has failed.
+    Only its class and its text crossed the bus, so the owner's message must
+    depend on the class alone. The text gets the name of the peer, because it
+    may say "this node", or name a failed command.
     """
     name = remote.exc_type or ''
     if name == messaging.UnsupportedVersion.__name__:

@@ -181,7 +181,7 @@ class Environment(environment.Environment):
         name = node.service_host
         for words, code in (((), 1), (('--yes',), 0)):
             done = by.operator('forget', name, *words)
-            if 'Nothing names' in done.stderr:
+            if 'has no volumes, moves or volume service' in done.stderr:
                 return
             if done.returncode != code:
                 raise process.LabError('forget %s: exit code %d: %s%s' % (

@@ -218,7 +218,7 @@ class AuthenticatedTest(encrypted.DriverTest):
             self.n2.operator('encryption', 'verify', clone).returncode), 60)
         done = self.n2.operator('encryption', 'rotate', clone, '--format',
                                 'json')
-        self.assertEqual('has another key', json.loads(
+        self.assertEqual('has a new key', json.loads(
             done.stdout)[0]['Result'])
         reader = instances.Instance(self.lab).attach(clone, self.n2)
         self.assertEqual(expected, self.checksum(reader, encrypted.MARKED))

@@ -51,7 +51,7 @@ class KeysTest(encrypted.DriverTest):
         reference, old = self.key(volume)
         row, = self.encryption(self.n2, 'rotate', volume)
         self.assertThat(row['Result'], matchers.StartsWith(
-            'has another key'))
+            'has a new key'))
         after, new = self.key(volume)
         self.assertNotEqual((reference, old), (after, new))
         self.assertTrue(self.opens(self.n1, volume, new))
@@ -71,7 +71,7 @@ class KeysTest(encrypted.DriverTest):
         self.assertEqual([volume + '-1'], self.backups(self.n1, volume))
         for number in (3, 5):
             row, = self.encryption(self.n2, 'rotate', volume)
-            self.assertEqual('has another key', row['Result'])
+            self.assertEqual('has a new key', row['Result'])
             after, new = self.key(volume)
             self.assertNotEqual((reference, old), (after, new))
             self.assertTrue(self.opens(self.n1, volume, new))
@@ -121,7 +121,7 @@ class KeysTest(encrypted.DriverTest):
     def test_recovery_key_at_length(self):
         volume = self.encrypted()
         attached = self.instance.attach(volume, self.n1)
-        self.assertIn('run it there', self.declined(
+        self.assertIn('run the command there', self.declined(
             self.n2, 'add-recovery-key', volume))
         row, = self.encryption(self.n1, 'add-recovery-key', volume)
         key = row['Recovery key']

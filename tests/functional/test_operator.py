@@ -109,7 +109,7 @@ class OperatorTest(live.Base):
         observe.take_volumes(self.lab, 'node2')
         self.addCleanup(observe.take_volumes, self.lab)
         self.assertEqual(
-            {(volume, 'departs', 'to node2@localclone.'),
+            {(volume, 'moves', 'to node2@localclone.'),
              (other, 'attached')}, {
                 tuple(row.values())[:2 if row['What'] == 'attached' else 3]
                 for row in self.command(

@@ -51,7 +51,7 @@ class CommandPageTest(testtools.TestCase):
     def test_help_is_of_the_command(self):
         for words in (['show', '--help'], ['help', 'show']):
             printed, code = sample_backend.run(words)
-            self.assertIn('what each node has of it', printed)
+            self.assertIn('its devices on each node', printed)
             self.assertFalse(code)
 
     def test_every_command_has_a_section(self):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``cinder-localclone doctor`` finds wrong, and what fixes it.
+"""Checks of ``cinder-localclone doctor``, with their remedies.
 
-Each check judges what it is given: texts, numbers, a function to ask.
+Each check judges its arguments only: texts, numbers, or a function to call.
 """
 
 from collections.abc import Callable
@@ -25,46 +25,46 @@ _Value = typing.TypeVar('_Value', int, str)
 
 OK, WARN, FAIL = 'OK', 'WARN', 'FAIL'
 
-#: Commands that the driver runs.
+#: Commands used by the driver.
 COMMANDS = ('dmsetup', 'iscsiadm', 'lvs', 'modprobe', 'sync', 'thin_check',
             'thin_dump', 'udevadm')
-#: Kernel modules by what needs them, each with the kernel's option for it.
+#: Kernel modules by purpose, with their kernel options.
 MODULES = {
     'iSCSI initiator': {'iscsi_tcp': 'CONFIG_ISCSI_TCP'},
     'iSCSI target': {'target_core_mod': 'CONFIG_TARGET_CORE',
                      'target_core_iblock': 'CONFIG_TCM_IBLOCK',
                      'iscsi_target_mod': 'CONFIG_ISCSI_TARGET'}}
 RULES = '11-localclone.rules'
-#: Where udev looks for rules; a file in an earlier one hides those of the
-#: same name in later ones (udev(7)).
+#: The directories of udev rules. A file in an earlier directory hides a file
+#: with the same name in later directories (udev(7)).
 RULE_DIRECTORIES = (
     '/etc/udev/rules.d', '/run/udev/rules.d', '/usr/local/lib/udev/rules.d',
     '/usr/lib/udev/rules.d', '/lib/udev/rules.d')
-#: What the rules must know: the driver's own devices, imported disks, and what
-#: decrypts volumes.
+#: Devices in the rules of this version: the driver's own devices, imported
+#: disks, and crypt devices.
 RULES_KNOW = ('LOCALCLONE-*', 'LOCALCLONE_SOURCE', '*remote-',
               'localclone-crypt-')
-#: Settings that say which devices LVM looks at, and how lvmconfig calls them.
+#: LVM settings for the selection of devices, by their names in lvmconfig.
 FILTERS = ('use_devicesfile', 'global_filter', 'filter')
-#: What LVM must not look at: names that such devices have.
+#: Device names to be ignored by LVM.
 GUESTS = {
     'volumes': ('/dev/mapper/localclone-00000000-0000-4000-8000-000000000000',
                 '/dev/dm-99999'),
     'imported disks': ('/dev/sdzzz', '/dev/disk/by-id/scsi-localclone-sdzzz'),
 }
-#: Seconds that the clocks of two nodes may differ.
+#: Maximum difference of the clocks of two nodes, in seconds.
 SKEW = 2.0
-#: Percent of a thin pool from which, at the latest, it should be extended.
+#: The percentage of a thin pool at which it should be extended.
 FULL = 80.0
 SEE_DETAILS = 'see the details'
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One line of the table.
+    """A line of the table.
 
     :param verdict: OK, WARN or FAIL
-    :param fix: what to do about it
+    :param fix: the remedy
     """
 
     check: str
@@ -75,7 +75,7 @@ class Finding:
 
 def commands(which: Callable[[str], str | None], how: str = ''
              ) -> list[Finding]:
-    """Whether this node has the commands that the driver runs.
+    """Check for the commands used by the driver.
 
     :param which: as ``shutil.which``
     :param how: see :func:`.packages.family`
@@ -88,9 +88,9 @@ def commands(which: Callable[[str], str | None], how: str = ''
 
 
 def targets(text: str) -> list[Finding]:
-    """Whether device-mapper has the targets that volumes need.
+    """Check for the device-mapper targets used by volumes.
 
-    :param text: what ``dmsetup targets`` printed
+    :param text: the output of ``dmsetup targets``
     """
     known = {line.split()[0] for line in text.splitlines() if line.split()}
     findings = []
@@ -100,15 +100,15 @@ def targets(text: str) -> list[Finding]:
         check = 'kernel: dm-' + name
         findings.append(
             Finding(check, OK) if name in known else
-            Finding(check, FAIL, 'the kernel has no such target', fix))
+            Finding(check, FAIL, 'the kernel lacks this target', fix))
     return findings
 
 
 def modules(available: Callable[[str], bool]) -> list[Finding]:
-    """Whether the kernel has what iSCSI needs.
+    """Check for the kernel modules of iSCSI.
 
-    :param available: ``available(name)``: whether a module is loaded, or can
-        be
+    :param available: ``available(name)``: whether a module is loaded or can be
+        loaded
     """
     findings = []
     for what, wanted in MODULES.items():
@@ -116,7 +116,7 @@ def modules(available: Callable[[str], bool]) -> list[Finding]:
         check = 'kernel: ' + what
         findings.append(Finding(
             check, FAIL, 'missing: ' + ', '.join(missing),
-            'modprobe -a %s; if there are none, use a kernel with %s' % (
+            'modprobe -a %s; if a module is missing, use a kernel with %s' % (
                 ' '.join(missing), ', '.join(
                     wanted[name] for name in missing))) if missing else
             Finding(check, OK, ', '.join(wanted)))
@@ -124,7 +124,7 @@ def modules(available: Callable[[str], bool]) -> list[Finding]:
 
 
 def initiator(name: str, how: str = '') -> list[Finding]:
-    """Whether this node can log in to a peer.
+    """Check whether this node can log in to a peer.
 
     :param name: its iSCSI initiator name
     :param how: see :func:`.packages.family`
@@ -136,10 +136,10 @@ def initiator(name: str, how: str = '') -> list[Finding]:
 
 def iscsi_target(mounted: bool, hanging: Callable[[], list[str]]
                  ) -> list[Finding]:
-    """Whether this node can serve a volume, and stop serving it.
+    """Check whether this node can create and remove exports.
 
-    :param mounted: whether configfs is
-    :param hanging: asks for the targets that a change hangs in
+    :param mounted: whether configfs is mounted
+    :param hanging: returns the targets with a hanging change
     """
     check = 'iSCSI target'
     if not mounted:
@@ -151,18 +151,17 @@ def iscsi_target(mounted: bool, hanging: Callable[[], list[str]]
     if found:
         return [Finding(
             check, FAIL, 'a change hangs in the kernel: ' + ', '.join(found),
-            'see dmesg for the device that its commands wait for. If that '
-            'device is the source of a move, on a node that is down: start '
-            'that node, or run iscsiadm -m node -T IQN --logout (then reads '
-            'of data that is not copied yet fail). Waiting changes continue '
-            'by themselves')]
+            'find the device with waiting commands in dmesg. If it is the '
+            'source of a move, and its node is down: start the node, or run '
+            'iscsiadm -m node -T IQN --logout (reads of data not yet copied '
+            'then fail). Waiting changes continue by themselves')]
     return [Finding(check, OK)]
 
 
 def rules(directories: Iterable[str]) -> list[Finding]:
-    """Whether udev has the driver's rules, of this version.
+    """Check whether udev has the driver's rules of this version.
 
-    :param directories: where udev looks, in its order
+    :param directories: udev's directories of rules, in its order
     """
     paths = [os.path.join(each, RULES) for each in directories]
     path = next(filter(os.path.exists, paths), None)
@@ -173,20 +172,20 @@ def rules(directories: Iterable[str]) -> list[Finding]:
     if path and all(word in text for word in RULES_KNOW):
         return [Finding('udev rules', OK, path)]
     return [Finding(
-        'udev rules', WARN, '%s is not the one of this version' % path
+        'udev rules', WARN, '%s belongs to another version' % path
         if path else '%s is not installed: udev probes guests\' data' % RULES,
         'cp %s /etc/udev/rules.d/; udevadm control --reload' % os.path.join(
             sys.prefix, 'lib/udev/rules.d', RULES))]
 
 
 def hides(patterns: list[str], names: Iterable[str]) -> bool:
-    """Whether LVM ignores a device, as lvm.conf(5) has it.
+    """Return whether LVM ignores a device, by lvm.conf(5).
 
-    The first pattern that matches a name decides about the name; one name
-    that is accepted is enough.
+    The first matching pattern decides about a name. A single accepted name is
+    enough for the device.
 
     :param patterns: such as ``a|^/dev/vda$|`` and ``r|.*|``
-    :param names: all that the device has
+    :param names: all names of the device
     """
     decided = [next((each[0] for each in patterns
                      if re.search(each[2:-1], name)), '') for name in names]
@@ -194,9 +193,9 @@ def hides(patterns: list[str], names: Iterable[str]) -> bool:
 
 
 def lvm_filter(text: str) -> list[Finding]:
-    """Whether LVM leaves guests' data alone.
+    """Check whether LVM ignores guests' data.
 
-    :param text: what ``lvmconfig`` printed of :data:`FILTERS`
+    :param text: the output of ``lvmconfig`` for :data:`FILTERS`
     """
     settings = dict(line.partition('=')[::2] for line in text.splitlines())
     if settings.get('use_devicesfile', '0').strip() == '1':
@@ -215,9 +214,9 @@ def lvm_filter(text: str) -> list[Finding]:
 
 def groups(wanted: dict[str, str], read: Callable[[str], object]
            ) -> list[Finding]:
-    """The volume groups, each under its own name.
+    """Check the volume groups.
 
-    :param wanted: name of each group, by the option that names it
+    :param wanted: the name of each group, by its option
     :param read: ``read(group)`` raises CommandFailed if there is none
     """
     findings = []
@@ -236,9 +235,9 @@ def groups(wanted: dict[str, str], read: Callable[[str], object]
 
 
 def changes(group: str, check: Callable[[], None]) -> list[Finding]:
-    """Whether LVM can create and change LVs.
+    """Check whether LVM can create and change LVs.
 
-    :param check: raises what keeps it from that
+    :param check: raises an error if it can't
     """
     name = 'changes of ' + group
     try:
@@ -259,7 +258,7 @@ def changes(group: str, check: Callable[[], None]) -> list[Finding]:
 
 def pool(group: str, name: str,
          lvs: Mapping[str, lvm_reports.LogicalVolume]) -> list[Finding]:
-    """The thin pool."""
+    """Check the thin pool."""
     path = '%s/%s' % (group, name)
     if name not in lvs:
         return [Finding('thin pool', WARN, '%s does not exist yet' % path,
@@ -286,7 +285,7 @@ def pool(group: str, name: str,
 
 
 def metadata_space(group: str, free: int) -> list[Finding]:
-    """Free space for the metadata of moves; nothing if there is enough.
+    """Check the free space for metadata of moves; [] if enough.
 
     :param free: bytes
     """
@@ -300,7 +299,7 @@ def metadata_space(group: str, free: int) -> list[Finding]:
 
 
 def limits(conf: typing.Any, rpc_timeout: float) -> list[Finding]:
-    """Time limits that do not fit each other, and values that cannot be."""
+    """Check for conflicting time limits and invalid values."""
     findings = []
     try:
         options.geometry(conf)
@@ -318,10 +317,10 @@ def limits(conf: typing.Any, rpc_timeout: float) -> list[Finding]:
 
 def services(backend: str, host: str, nodes: Mapping[str, bool]
              ) -> list[Finding]:
-    """Which volume services Cinder's database knows of this backend.
+    """Check the volume services of this backend in Cinder's database.
 
-    :param host: that of this node
-    :param nodes: all of them
+    :param host: this node's service host
+    :param nodes: all service hosts
     """
     findings = [Finding('database', OK, '%d nodes of backend %s' % (
         len(nodes), backend))]
@@ -339,9 +338,9 @@ def services(backend: str, host: str, nodes: Mapping[str, bool]
 
 def waiting(backend: str, moves: Iterable[state.Move],
             nodes: Mapping[str, bool]) -> list[Finding]:
-    """Moves that need a node whose volume service is down, or is no more.
+    """Report moves that need a node with a dead or missing service.
 
-    :param nodes: all of this backend and whether they are alive
+    :param nodes: the nodes of this backend, with their liveness
     """
     needed: dict[str, list[state.Move]] = {}
     for move in moves:
@@ -361,38 +360,41 @@ def waiting(backend: str, moves: Iterable[state.Move],
 
 
 def unknown_volumes(lvs: Iterable[str]) -> list[Finding]:
-    """LVs of volumes and snapshots without a record; nothing removes them.
+    """Report LVs of volumes or snapshots without a record.
+
+    The driver does not remove them.
 
     :param lvs: their names
     """
     return [Finding(
         'LV ' + name, WARN, 'no volume, move or snapshot names it: its volume '
-        'was forgotten, or the database is an older one',
-        'save the data that you need; lvremove it') for name in sorted(lvs)]
+        'was forgotten, or the database is outdated',
+        'save needed data, then remove the LV with '
+        'lvremove') for name in sorted(lvs)]
 
 
 def peer(host: str, alive: bool, answer: dict | None, problem: str,
          before: float, after: float) -> list[Finding]:
-    """Whether another node answers, can take volumes and has our time.
+    """Check whether another node answers, is ready and has a correct clock.
 
-    :param alive: by Cinder's records
-    :param answer: of ``describe``; None if there is none, for a problem
-    :param before: what our clock said when it was asked; ``after``: when it
-        had answered
+    :param alive: its liveness by Cinder's records
+    :param answer: of ``describe``; None if there is a problem
+    :param before: this node's time before the call; ``after``: after the
+        answer
     """
     if answer is None:
         return [Finding(
             host, FAIL, problem if alive else 'the service is down',
             'systemctl status cinder-volume there; check [DEFAULT] '
             'transport_url')]
-    return ([Finding(host, FAIL, each, 'repair it on that node; restart its '
+    return ([Finding(host, FAIL, each, 'repair it there; restart its '
                      'cinder-volume') for each in answer['problems']]
             or [Finding(host, OK, 'ready')]) + clock(
                 host, answer['time'], before, after)
 
 
 def sectors(blocks: Mapping[str, int]) -> list[Finding]:
-    """Whether volumes can move between all nodes, as they keep their sectors.
+    """Check whether all nodes have disks with the same sector size.
 
     :param blocks: bytes of a sector of each node's disks
     """
@@ -403,27 +405,27 @@ def sectors(blocks: Mapping[str, int]) -> list[Finding]:
         'sectors of disks', FAIL, '; '.join(
             '%d bytes: %s' % (size, ', '.join(hosts[size]))
             for size in sorted(hosts)),
-        'no volume can move between these nodes. Use disks of one sector size '
-        '(blockdev --getss), or a separate backend section for each size')]
+        'no volume can move between these nodes. Use disks with the same '
+        'sector size (blockdev --getss), or a separate backend section for '
+        'each size')]
 
 
 def initiators(names: Mapping[str, str]) -> list[Finding]:
-    """Whether each node has an iSCSI name of its own.
+    """Check whether each node has its own iSCSI initiator name.
 
     :param names: the iSCSI initiator name of each node
     """
     return [Finding(
-        'iSCSI name ' + name, FAIL, 'several nodes have it: '
-        + ', '.join(found), 'detach the volumes that all but one of these '
-        'nodes use over iSCSI; give each of these nodes its own name in '
-        '/etc/iscsi/initiatorname.iscsi (iscsi-iname makes one); restart '
-        'iscsid and cinder-volume there')
+        'iSCSI name ' + name, FAIL, 'shared by several nodes: '
+        + ', '.join(found), 'on each of these nodes except the first: detach '
+        'remotely attached volumes, set a unique name (see iscsi-iname) in '
+        '/etc/iscsi/initiatorname.iscsi, and restart iscsid and cinder-volume')
         for name, found in _hosts_by(names).items()
         if name and len(found) > 1]
 
 
 def _hosts_by(values: Mapping[str, _Value]) -> dict[_Value, list[str]]:
-    """Return the nodes that have a value, in order, for each value."""
+    """Return the nodes with each value, in order."""
     hosts: dict[_Value, list[str]] = {}
     for host, value in sorted(values.items()):
         hosts.setdefault(value, []).append(host)
@@ -432,9 +434,9 @@ def _hosts_by(values: Mapping[str, _Value]) -> dict[_Value, list[str]]:
 
 def troubles(host: str, answer: list[str] | None, problem: str
              ) -> list[Finding]:
-    """What keeps no move from another node, but has to be seen to.
+    """Report other problems of a node; they do not prevent moves.
 
-    :param answer: of ``troubles``; None if there is none, for a problem
+    :param answer: of ``troubles``; None if there is a problem
     """
     name, there = 'troubles of ' + host, 'run "cinder-localclone doctor" there'
     if answer is None:
@@ -444,12 +446,13 @@ def troubles(host: str, answer: list[str] | None, problem: str
 
 def clock(host: str, theirs: float, before: float, after: float
           ) -> list[Finding]:
-    """Whether a peer's clock agrees with ours.
+    """Compare a peer's clock with this node's.
 
-    :param theirs: what it said between two times of ours
+    :param theirs: the peer's time, between ``before`` and ``after``
     """
     skew = max(before - theirs, theirs - after, 0.0)
     return [Finding(
         'clock of ' + host, WARN if skew > SKEW else OK,
         'differs by %.1f s' % skew,
-        'run an NTP client on both, such as chronyd' if skew > SKEW else '')]
+        'run an NTP client on both nodes, for example '
+        'chronyd' if skew > SKEW else '')]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cinder-localclone doctor``: make all checks, whatever is missing."""
+"""``cinder-localclone doctor``: make all checks, even after errors."""
 
 import argparse
 from collections.abc import Callable
@@ -25,11 +25,11 @@ from cinder_localclone.encryption import operator
 from cinder_localclone.service import operator as backends
 from cinder_localclone.service import options
 
-#: Seconds for a command where no configuration says otherwise.
+#: Seconds for a command, without a configuration.
 TIMEOUT = 30
-#: Seconds for a target to show that no change hangs in it.
+#: Seconds after which a change of a target counts as hanging.
 PROBE_TIMEOUT = 2
-#: What fixes a check that could not be made, where the error does not say.
+#: Remedies for checks that fail with an error.
 FIXES = {
     'cinder.conf': 'pass --config-file, or correct the file',
     'kernel: device-mapper': 'modprobe dm-mod; run it as root',
@@ -38,7 +38,7 @@ FIXES = {
 
 
 def examine(name: str, check: Callable, *arguments) -> list[Finding]:
-    """The findings of one check; that it can't be made is one, too."""
+    """Return the findings of a check; an error is a finding too."""
     try:
         return check(*arguments)
     except Exception as exc:
@@ -48,7 +48,7 @@ def examine(name: str, check: Callable, *arguments) -> list[Finding]:
 
 
 def node_checks(backend: backends.Backend | None) -> list[Finding]:
-    """What this node needs, whether or not it has a backend yet."""
+    """Check the prerequisites of this node, even without a backend."""
     from cinder_localclone.storage.privsep import dmsetup
     from cinder_localclone.storage.privsep import lio_configfs
     from cinder_localclone.storage.privsep import process
@@ -97,7 +97,7 @@ def node_checks(backend: backends.Backend | None) -> list[Finding]:
 
 
 def _os_release():
-    with contextlib.suppress(OSError):  # there is none
+    with contextlib.suppress(OSError):  # there is no such file
         return platform.freedesktop_os_release()
     return {}
 
@@ -108,7 +108,7 @@ def _initiator(backend, how):
 
 
 def storage_checks(backend: backends.Backend) -> list[Finding]:
-    """The volume groups and the thin pool."""
+    """Check the volume groups and the thin pool."""
     from cinder_localclone.storage.privsep import lvm
     volumes = backend.lvm()
     wanted = {'volume_group': volumes.group}
@@ -149,13 +149,13 @@ def _transactions(volumes, pool):
 
 
 def shared_checks(backend: backends.Backend) -> list[Finding]:
-    """What the nodes share: the database, then each node over the bus."""
+    """Check the database, then each node over the message bus."""
     nodes = backend.nodes()
     findings = checks.services(backend.name, backend.host, nodes)
     answers: dict[str, dict] = {}
     for host, alive in nodes.items():
         findings += examine(host, _peer, backend, host, alive, answers)
-    findings += checks.sectors({  # of one without, it says so itself
+    findings += checks.sectors({  # a node without a size reports this itself
         host: each['block'] for host, each in answers.items()
         if each['block']})
     findings += checks.initiators({
@@ -171,7 +171,7 @@ def shared_checks(backend: backends.Backend) -> list[Finding]:
 
 
 def _encryption(backend):
-    """What encrypted volumes need; nothing if there can be none."""
+    """Check encryption, unless no volume can be encrypted."""
     from cinder_localclone.storage.privsep import folders
     db = backend.db
     if not (db.secrets.secrets_in_use(host=backend.host)
@@ -188,7 +188,7 @@ def _encryption(backend):
 
 
 def _group_disks(backend):
-    """The disks that volumes are on."""
+    """Return the disks of the volume group."""
     from cinder_localclone.storage.privsep import lvm
     numbers = [os.stat(path).st_rdev for path in lvm.physical_volumes(
         backend.conf.volume_group, backend.conf.localclone_command_timeout)
@@ -217,12 +217,12 @@ def _former(backend):
 
 
 def _locked(backend):
-    """What was in use here and is not open; nothing if there is none."""
+    """Report locked volumes that were in use here."""
     return encryption.locked(backends.locked(backend))
 
 
 def _copies(backend, nodes):
-    """How many copies run, how many wait; nothing if there are none."""
+    """Report running and waiting copies, if there are any."""
     entries = backend.db.queue.copies(backend.host)
     positions = copies.positions(
         entries, options.limits(backend.conf),
@@ -234,16 +234,16 @@ def _copies(backend, nodes):
             '%d %s' % (count, what) for count, what in (
                 (sum(each.runs for each in positions), 'run'),
                 (sum(not each.runs for each in positions),
-                 'wait for their turn'),
+                 'wait in the queue'),
                 (stalled, 'make no progress')) if count),
         'cinder-localclone moves; see whether their sources can be reached '
         'and read' if stalled else '')] if positions else []
 
 
 def _unknown_lvs(backend):
-    """LVs tagged as those of volumes or snapshots that no record names."""
+    """Yield the LVs with tags of volumes or snapshots but no record."""
     volumes, snapshots = {}, {}
-    with contextlib.suppress(exceptions.LocalCloneError):  # said by others
+    with contextlib.suppress(exceptions.LocalCloneError):  # other checks do
         for name, lv in backend.lvm().lvs().items():
             facts = names.facts(lv.tags)
             if not names.is_to_wipe(name):
@@ -251,7 +251,7 @@ def _unknown_lvs(backend):
             if 'snapshot' in facts:
                 snapshots[facts['snapshot']] = name
     db = backend.db
-    # One that is deleted goes at its node's next look.
+    # The LV of a deleted snapshot is removed by the next sweep.
     recorded = db.snapshots.snapshots(snapshots) if snapshots else {}
     yield from (name for key, name in snapshots.items()
                 if key not in recorded)
@@ -264,7 +264,7 @@ def _unknown_lvs(backend):
             try:
                 db.moves.move_of(volume_id)
             except exceptions.InvalidToken:
-                continue  # it may name anything
+                continue  # a forged tag may contain any text
             yield name
 
 
@@ -280,14 +280,15 @@ def _peer(backend, host, alive, answers):
 
 
 class Doctor(base.Command):
-    """Check this node, its peers and what they share; exit 1 on a FAIL.
+    """Check this node, its peers and shared services.
 
-    As root it sees everything; otherwise privileged checks go through the
-    same privsep daemon as the volume service's work.
+    Run as root, the command checks everything itself. Otherwise privileged
+    checks use the same privsep daemon as the volume service. The exit code is
+    1 if there is a FAIL.
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """The rows of the table."""
+        """Return the rows of the table."""
         findings = self._findings()
         self.app.exit_code = int(any(each.verdict == checks.FAIL
                                      for each in findings))
@@ -324,5 +325,5 @@ class Doctor(base.Command):
         if not os.geteuid():
             backends.act_as_root(backend and backend.settings)
         elif backend:
-            backend.load_cinder()  # says how the helper is started
+            backend.load_cinder()  # configures how the helper is started
         return []

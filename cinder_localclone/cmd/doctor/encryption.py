@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``cinder-localclone doctor`` finds wrong with encryption.
+"""Checks of ``cinder-localclone doctor`` for encryption.
 
-A backend without encrypted volumes does without: nothing here is a FAIL, but
-for a volume that was in use and is locked.
+A backend without encrypted volumes needs none of this, so the only FAIL is a
+locked volume.
 """
 
 from collections.abc import Callable
@@ -20,27 +20,27 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import cryptsetup_cli
 from cinder_localclone.encryption import operator
 
-#: What the kernel needs, each with its option for it. Without the last one
-#: cryptsetup opens a device of its own for each look into a key slot.
+#: Kernel modules with their kernel options. Without the last module cryptsetup
+#: opens its own device for each access to a key slot.
 MODULES = {'dm_crypt': 'CONFIG_DM_CRYPT', 'dm_flakey': 'CONFIG_DM_FLAKEY',
            'algif_skcipher': 'CONFIG_CRYPTO_USER_API_SKCIPHER'}
-#: The same for volumes that are authenticated; cryptsetup asks the kernel for
-#: their ciphers.
+#: The same for authenticated volumes; cryptsetup uses the kernel for their
+#: ciphers.
 AUTHENTICATED = {'dm_integrity': 'CONFIG_DM_INTEGRITY',
                  'algif_aead': 'CONFIG_CRYPTO_USER_API_AEAD'}
-#: How many volumes or secrets are named.
+#: The number of volumes or secrets in a finding.
 SHOWN = 5
-#: Of the reason why a volume is locked so many characters are.
+#: The maximum length of the reason for a locked volume.
 REASON = 300
 ONLY = 'only encrypted volumes need it: '
 
 
 def modules(available: Callable[[str], bool], authenticates: bool = False
             ) -> list[Finding]:
-    """Whether the kernel can encrypt, and keep headers as they are.
+    """Check whether the kernel can encrypt, and protect headers.
 
-    :param available: whether a module is loaded, or can be
-    :param authenticates: whether volumes may be authenticated, too
+    :param available: whether a module is loaded or can be loaded
+    :param authenticates: whether volumes may be authenticated
     """
     check = 'kernel: encryption'
     wanted = {**MODULES, **(AUTHENTICATED if authenticates else {})}
@@ -49,14 +49,14 @@ def modules(available: Callable[[str], bool], authenticates: bool = False
         return [Finding(check, OK, ', '.join(wanted))]
     return [Finding(
         check, WARN, ONLY + 'missing: ' + ', '.join(missing),
-        'modprobe -a %s; if there are none, use a kernel with %s' % (
+        'modprobe -a %s; if a module is missing, use a kernel with %s' % (
             ' '.join(missing), ', '.join(wanted[name] for name in missing)))]
 
 
 def version(text: str, how: str = '') -> list[Finding]:
-    """Whether cryptsetup is new enough.
+    """Check the version of cryptsetup.
 
-    :param text: what ``cryptsetup --version`` printed
+    :param text: the output of ``cryptsetup --version``
     :param how: see :func:`.packages.family`
     """
     found, new_enough = cryptsetup_cli.version(text)
@@ -69,16 +69,16 @@ def version(text: str, how: str = '') -> list[Finding]:
             packages.install(['cryptsetup'], how)))]
 
 
-#: The project that the users of all services have a role in.
+#: Projects in which the users of all services have a role.
 SERVICES = 'service', 'services'
 
 
 def key_manager(check: Callable[[], None], project: Callable[[], str]
                 ) -> list[Finding]:
-    """Whether the key manager answers this service, and who else reads there.
+    """Check the key manager, and other readers of the secrets.
 
-    :param check: raises if it does not
-    :param project: returns the name of the project that has the secrets
+    :param check: raises an error if the key manager does not answer
+    :param project: returns the name of the project with the secrets
     """
     try:
         check()
@@ -91,56 +91,56 @@ def key_manager(check: Callable[[], None], project: Callable[[], str]
     if found in SERVICES:
         return [Finding('key manager', OK), Finding(
             'project of the secrets', WARN, 'the secrets of encrypted volumes '
-            'are in the project %s: the users of all services that have a '
-            'role there read them' % found, 'before the first encrypted '
-            'volume is created, set [key_manager] to a user of a project in '
-            'which nobody else has a role')]
+            'are in the project %s: all service users with a role there can '
+            'read them' % found, 'before the first encrypted '
+            'volume is created, set [key_manager] to the only user with a '
+            'role in a separate project')]
     return [Finding('key manager', OK)]
 
 
 def former(directories: Sequence[str]) -> list[Finding]:
-    """Whether keys may be left where this node has kept them before."""
+    """Report former directories of header backups or sealed keys."""
     if not directories:
         return []
     return [Finding(
-        'former directories', WARN, 'backups of headers, or sealed keys, may '
-        'be in ' + ', '.join(directories), 'move the files that you need to '
+        'former directories', WARN, 'header backups or sealed keys may be '
+        'in ' + ', '.join(directories), 'move needed files to '
         'localclone_header_backup_dir, and remove the directory')]
 
 
 def key_cache(directory: str, which: Callable[[str], str | None],
               tpm: Callable[[], bool]) -> list[Finding]:
-    """Whether this node can keep keys, if it is to.
+    """Check whether this node can seal keys, if configured.
 
-    :param directory: where; '' if it is not
+    :param directory: the directory of sealed keys; '' for none
     :param which: as ``shutil.which``
-    :param tpm: whether a TPM takes part
+    :param tpm: whether a TPM is used
     """
     check = 'key cache'
     if not directory:
         return []
     if not which('systemd-creds'):
         return [Finding(
-            check, WARN, 'systemd-creds is missing, so no key is kept',
+            check, WARN, 'systemd-creds is missing, so no key is sealed',
             'install systemd 250 or later, or set localclone_key_cache to '
             'none')]
     if not tpm():
         return [Finding(
-            check, WARN, 'there is no TPM: whoever has the system disk has '
-            'the keys in ' + directory, 'use a TPM, or encrypt the system '
+            check, WARN, 'there is no TPM: the system disk alone gives access '
+            'to the keys in ' + directory, 'use a TPM, or encrypt the system '
             'disk; or set localclone_key_cache to none')]
     return [Finding(check, OK, directory)]
 
 
 def locked(outcomes: Sequence[boot_plan.Outcome]) -> list[Finding]:
-    """Whether all is open that was in use on this node.
+    """Report locked volumes in use on this node.
 
-    :param outcomes: what is not, and why; '' if nothing is in the way
+    :param outcomes: the locked volumes with their problems
     """
     if not outcomes:
         return []
     said = ['%s: %s' % (each.volume_id, ' '.join((
-        each.problem or 'nothing is in the way').split())[:REASON])
+        each.problem or 'no obstacle was found').split())[:REASON])
         for each in outcomes[:SHOWN]]
     return [Finding(
         'locked volumes', FAIL, _some(said, len(outcomes)),
@@ -150,7 +150,7 @@ def locked(outcomes: Sequence[boot_plan.Outcome]) -> list[Finding]:
 
 
 def left(found: Sequence[operator.Left]) -> list[Finding]:
-    """Whether secrets have outlived their volumes."""
+    """Report secrets of deleted volumes."""
     check = 'secrets without volume'
     if not found:
         return [Finding(check, OK)]
@@ -166,10 +166,10 @@ def _some(said: list[str], count: int) -> str:
 
 
 def disks_below(number: str, sys: str = '/sys') -> set[str]:
-    """The disks that a block device is on, by the kernel's names.
+    """Return the kernel names of the disks below a block device.
 
     :param number: its ``major:minor``
-    :returns: none if it is no block device, as that of tmpfs
+    :returns: no disks if it is no block device, such as a tmpfs
     """
     path = os.path.realpath(os.path.join(sys, 'dev/block', number))
     if not os.path.isdir(path):
@@ -191,29 +191,29 @@ def header_backups(directory: str | None, group_disks: Iterable[str] = (),
                    below: Callable[[str], set[str]] = disks_below,
                    unsafe: Callable[[str], str] = lambda directory: ''
                    ) -> list[Finding]:
-    """Whether headers can outlive what the volumes are on.
+    """Check whether header backups survive the loss of the volumes.
 
     :param group_disks: the disks of their volume group
     :param below: see :func:`disks_below`
-    :param unsafe: says why the service refuses a directory; '' if it does not
+    :param unsafe: says why the service refuses a directory; '' if not
     """
     check = 'header backups'
     fix = 'set localclone_header_backup_dir to a directory on another disk'
     if not directory:
-        return [Finding(check, WARN, ONLY + 'none are made', fix)]
+        return [Finding(check, WARN, ONLY + 'no backups are made', fix)]
     if not os.path.isdir(directory):
         return [Finding(check, WARN, '%s is no directory' % directory,
                         'mkdir -m 700 ' + directory)]
     if unsafe(directory):
         return [Finding(
-            check, WARN, '%s, so none are made in %s' % (
-                unsafe(directory), directory), 'chown root and chmod go-w '
-            'that directory; write the path without links')]
+            check, WARN, '%s, so no backups are made in %s' % (
+                unsafe(directory), directory), 'chown root and chmod go-w the '
+            'directory; use a path without links')]
     device = os.stat(directory).st_dev
     same = below('%d:%d' % (os.major(device), os.minor(device))).intersection(
         group_disks)
     if same:
         return [Finding(
-            check, WARN, '%s is on %s, like the volumes: one failure would '
-            'lose both' % (directory, ', '.join(sorted(same))), fix)]
+            check, WARN, '%s is on %s, like the volumes: a single failure '
+            'would lose both' % (directory, ', '.join(sorted(same))), fix)]
     return [Finding(check, OK, directory)]

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How this node's distribution installs what is missing. Pure.
+"""Installation commands of distributions. Pure.
 
-For what ``doctor`` advises: Debian and its kin, Fedora and Red Hat's, SUSE.
+For the advice of ``doctor`` on Debian, Fedora, Red Hat and SUSE, and their
+derivatives.
 """
 
 from collections.abc import Iterable
 from collections.abc import Mapping
 
 DEB, RPM, SUSE = 'apt install', 'dnf install', 'zypper install'
-#: By the ids in os-release(5).
+#: By the IDs in os-release(5).
 FAMILIES = {**dict.fromkeys(('debian', 'ubuntu'), DEB),
             **dict.fromkeys(('fedora', 'rhel', 'centos'), RPM),
             **dict.fromkeys(('suse', 'opensuse', 'sles'), SUSE)}
-#: The package that has a command: Debian's; others, where they differ.
+#: The package of each command: Debian's; others, where they differ.
 PACKAGES = {
     'cryptsetup': ('cryptsetup-bin', {RPM: 'cryptsetup',
                                       SUSE: 'cryptsetup'}),
@@ -27,13 +28,13 @@ PACKAGES = {
         RPM: 'device-mapper-persistent-data'}),
     'udevadm': ('udev', {RPM: 'systemd-udev'}),
 }
-#: Who begins the names of iSCSI initiators.
+#: The prefixes of iSCSI initiator names.
 INITIATORS = {DEB: 'iqn.1993-08.org.debian:01',
               RPM: 'iqn.1994-05.com.redhat', SUSE: 'iqn.1996-04.de.suse:01'}
 
 
 def family(os_release: Mapping[str, str]) -> str:
-    """How packages are installed, by os-release(5); '' if it says nothing.
+    """Return the installation command by os-release(5); '' if unknown.
 
     :param os_release: its fields
     """
@@ -43,9 +44,9 @@ def family(os_release: Mapping[str, str]) -> str:
 
 
 def install(commands: Iterable[str], how: str) -> str:
-    """What installs some commands.
+    """Return the installation command for some commands.
 
-    :param how: see :func:`family`; '': what does so in each of them
+    :param how: see :func:`family`; '' for all distributions
     """
     wanted = list(commands)
     return '; or '.join('%s %s' % (each, ' '.join(sorted(
@@ -55,7 +56,7 @@ def install(commands: Iterable[str], how: str) -> str:
 
 
 def initiator_name(how: str) -> str:
-    """What makes an iSCSI initiator name."""
+    """Return a command to make an iSCSI initiator name."""
     return ('iscsi-iname -p "InitiatorName=%s" '
             '> /etc/iscsi/initiatorname.iscsi; systemctl restart iscsid'
             % INITIATORS.get(how, INITIATORS[DEB]))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``cinder-localclone doctor`` finds in a state that should not last.
+"""Checks of ``cinder-localclone doctor`` for operations without progress.
 
-As in :mod:`.checks`, each check judges what it is given.
+As in :mod:`.checks`, each check judges its arguments only.
 """
 
 from collections.abc import Callable
@@ -19,26 +19,26 @@ from cinder_localclone.core import names
 if typing.TYPE_CHECKING:
     from cinder_localclone.db import inventory
 
-#: Seconds after which a status has lasted too long: a node's own look has
-#: ended by then what it can.
+#: Seconds after which a status has lasted too long. The sweeps of a node have
+#: repaired it by then if they can.
 PATIENCE = 1800
-#: What to do about a volume's status, a snapshot's, Cinder's own migration,
-#: and the phases of a move.
+#: Remedies for the status of a volume, a snapshot and Cinder's own migration,
+#: and for the phases of a move.
 FIXES = {
-    'volume': 'if nothing is at work on it: '
-              'openstack volume set --state %(usable)s %(id)s',
+    'volume': 'if no operation is running: openstack volume set --state '
+              '%(usable)s %(id)s',
     'snapshot': 'if its volume is not being reverted: '
                 'openstack volume snapshot set --state available %(id)s',
-    'migration': 'if nothing copies it: '
-                 'cinder reset-state --reset-migration-status %(id)s',
-    'starting': 'if no live migration is under way: cinder-localclone abort '
-                '%(id)s (the instance is at the source), or resume %(id)s '
-                '(it is at the destination)',
+    'migration': 'if no copy is running: cinder reset-state '
+                 '--reset-migration-status %(id)s',
+    'starting': 'if no live migration is running: cinder-localclone abort '
+                '%(id)s (the instance is at the source), or resume %(id)s (it '
+                'is at the destination)',
     'completing': 'cinder-localclone repair %(id)s'}
 
 
 def unended(found: Iterable['inventory.Unended']) -> list[Finding]:
-    """Statuses that nobody ends any more; see :mod:`.db.interrupted`."""
+    """Report interrupted operations; see :mod:`.db.interrupted`."""
     return [_unended(each) for each in
             sorted(found, key=lambda each: (each.what, each.id))]
 
@@ -53,10 +53,10 @@ def _unended(each: 'inventory.Unended') -> Finding:
 
 
 def suspended(lvs: Mapping[str, typing.Any]) -> list[Finding]:
-    """LVs that an LVM command has left suspended: who uses them hangs."""
+    """Report LVs left suspended by an LVM command; their users hang."""
     return [Finding(
-        'LV ' + lv.name, FAIL, 'suspended: reads and writes of it wait',
-        'cinder-volume resumes it if it is a volume\'s; or: dmsetup resume '
+        'LV ' + lv.name, FAIL, 'suspended: its reads and writes hang',
+        'cinder-volume resumes the LVs of volumes; or: dmsetup resume '
         + names.mapped(lv.group, lv.name))
         for lv in sorted(lvs.values(), key=lambda each: each.name)
         if lv.suspended]
@@ -64,63 +64,62 @@ def suspended(lvs: Mapping[str, typing.Any]) -> list[Finding]:
 
 def to_wipe(lvs: Mapping[str, typing.Any], backends: Collection[str]
             ) -> list[Finding]:
-    """LVs that are no volume's any more, and have yet to be overwritten.
+    """Report the LVs to be wiped.
 
-    :param backends: the names of those that this node has
+    :param backends: the names of this node's backends
     """
     found = [lv for lv in lvs.values() if names.is_to_wipe(lv.name)]
     if not found:
         return []
     findings = [Finding(
-        'doomed LVs', OK, '%d, %.0f GiB in all, are being overwritten and '
-        'removed, one by one' % (
+        'LVs to be wiped', OK, '%d, %.0f GiB in all, are being overwritten '
+        'and removed' % (
             len(found), sum(lv.size for lv in found) / 2**30))]
     for lv in sorted(found, key=lambda each: each.name):
         if not any(names.is_to_wipe(lv.name, '@' + each) for each in backends):
             findings.append(Finding(
-                'LV ' + lv.name, WARN, 'belongs to no volume any more, and to '
-                'a backend that is not enabled on this node: the driver will '
-                'not overwrite '
-                'it', 'enable that backend again; or overwrite the '
-                'LV yourself, then run: lvremove %s/%s' % (
+                'LV ' + lv.name, WARN, 'to be wiped, but its backend is not '
+                'enabled on this node: the driver does not overwrite '
+                'it', 'enable the backend again; or overwrite the LV '
+                'yourself, then run: lvremove %s/%s' % (
                     lv.group, lv.name)))
         elif lv.opened:
             findings.append(Finding(
-                'LV ' + lv.name, WARN, 'belongs to no volume any more, but '
-                'something has it open, so it can\'t be overwritten',
-                'find its user with "dmsetup ls --tree", and end that '
+                'LV ' + lv.name, WARN, 'to be wiped, but in use, so it can\'t '
+                'be overwritten',
+                'find its user with "dmsetup ls --tree", and stop the '
                 'program'))
     return findings
 
 
 def transactions(group: str, pool: str, of_lvm: int, of_kernel: int | None
                  ) -> list[Finding]:
-    """Whether LVM and the kernel agree on what a thin pool has.
+    """Compare the states of a thin pool in LVM and in the kernel.
 
-    Where an LVM command was cut short they do not, and each later one that
-    changes the pool fails.
+    An interrupted LVM command makes them differ. Later LVM commands then fail
+    if they change the pool.
 
-    :param of_lvm: the last transaction's id by LVM's metadata
-    :param of_kernel: by the pool's own; None if it is not active
+    :param of_lvm: the last transaction ID in LVM's metadata
+    :param of_kernel: the ID in the pool; None if it is not active
     """
     check = 'thin pool transactions'
     if of_kernel in (None, of_lvm):
         return [Finding(check, OK)]
     device = names.mapped(group, pool, 'tpool')
     return [Finding(
-        check, FAIL, 'LVM is at %d, the kernel at %d: an LVM command was cut '
-        'short, others that change %s/%s may fail' % (
+        check, FAIL, 'LVM is at %d, the kernel at %d: an LVM command was '
+        'interrupted, and further changes of %s/%s may fail' % (
             of_lvm, of_kernel, group, pool),
-        'the next LVM command that changes the pool mends it, or names the '
-        'device_id N that exists: then lvchange -an the LV that was being '
-        'made, and dmsetup message %s 0 "delete N"' % device)]
+        'the next change of the pool by LVM repairs it, or reports an '
+        'existing device_id N: in the latter case run lvchange -an on the '
+        'unfinished LV, then dmsetup message %s 0 "delete N"' % device)]
 
 
 def stripes(group: str, wanted: int, thin: bool, disks: Callable[[], int]
             ) -> list[Finding]:
-    """Whether a group has as many disks as new volumes have stripes.
+    """Check whether a group has enough disks for stripes of new volumes.
 
-    :param disks: counts them
+    :param disks: counts the disks
     """
     check = 'stripes'
     if wanted < 2:

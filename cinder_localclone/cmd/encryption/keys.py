@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cinder-localclone encryption``: what is done on the volume's home.
+"""``cinder-localclone encryption``: commands on the volume's home.
 
-A key that is shown must not travel, and a header is restored by whoever can
-see the node. So these are no calls to a service: they do it themselves, with
-the same locks.
+A shown key must not cross the network, and a header is restored with access to
+the node. So the commands do not call a service. They act themselves, with the
+same locks.
 """
 
 import argparse
@@ -22,15 +22,15 @@ if typing.TYPE_CHECKING:
     import cinder_localclone.core.node
 
 
-#: Characters that a recovery key has at most, whatever is around it.
+#: The maximum number of characters read for a recovery key.
 _LONGEST = 4096
 
 
 class AtHome(status.Command):
-    """Base of what may be run by root on the home of the volume."""
+    """Base of commands that root may run on the volume's home."""
 
     def here(self, volume_id: str) -> 'cinder_localclone.core.node.Node':
-        """The rooms of this node, which is the home of a volume.
+        """Return this node, which must be the home of the volume.
 
         :raises CommandError: if it is not
         """
@@ -39,18 +39,19 @@ class AtHome(status.Command):
         home = self.home(self.one(backend, volume_id))
         if home != backend.host:
             raise errors.CommandError(
-                'The home of volume %s is %s: run it there. Nothing was '
-                'changed.' % (volume_id, home))
+                'The home of volume %s is %s: run the command there. Nothing '
+                'was changed.' % (volume_id, home))
         return backends.node(backend)
 
 
 class Here(AtHome):
-    """Base of what is run there only."""
+    """Base of commands that run only on the volume's home."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The parser, with the volume's id."""
+        """Return the parser with the volume."""
         parser = super().get_parser(prog_name)
-        parser.add_argument('volume', metavar='VOLUME', help='its id or name')
+        parser.add_argument('volume', metavar='VOLUME', help='ID or name of '
+                            'the volume')
         return parser
 
 
@@ -58,20 +59,20 @@ class Rotate(AtHome, status.Rotate):
     __doc__ = status.Rotate.__doc__
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The parser, with where a recovery key is."""
+        """Return the parser with the source of a recovery key."""
         parser = super().get_parser(prog_name)
         instead = parser.add_mutually_exclusive_group()
         instead.add_argument(
             '--recovery-key-file', metavar='FILE',
-            help='file with a recovery key of the volume, whose secret is '
-            'lost; -: standard input')
+            help='file with a recovery key, for a volume with a lost secret; '
+            '-: standard input')
         instead.add_argument(
             '--stored-recovery-key', action='store_true',
-            help='use the recovery key that the key manager has')
+            help='use the recovery key in the key manager')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """The rows of the table."""
+        """Return the rows of the table."""
         file = parsed_args.recovery_key_file
         if not (file or parsed_args.stored_recovery_key):
             return super().take_action(parsed_args)
@@ -79,7 +80,7 @@ class Rotate(AtHome, status.Rotate):
         volume_id = parsed_args.volume
         if not volume_id:
             raise errors.CommandError(
-                'A recovery key belongs to one volume: name the volume.')
+                'A recovery key belongs to a single volume: pass the volume.')
         key = _read(file) if file else ''
         here = self.here(volume_id)
         remarks = operator.rotate_by_recovery_key(here, volume_id, key)
@@ -88,7 +89,7 @@ class Rotate(AtHome, status.Rotate):
 
 
 def _read(file: str) -> str:
-    """A recovery key that somebody has kept; a terminal does not show it."""
+    """Return a recovery key from a file, or from a terminal without echo."""
     if file == '-' and sys.stdin.isatty():
         return getpass.getpass('Recovery key: ')
     try:
@@ -105,23 +106,23 @@ def _read(file: str) -> str:
 
 
 class Add(Here):
-    """Add a recovery key to a volume that the driver encrypts.
+    """Add a recovery key to a volume encrypted by the driver.
 
-    It opens the volume if its secret is lost. It is shown here, once, and
-    kept nowhere; with --store the key manager has it instead. Run it as root
-    on the home of the volume.
+    It opens the volume if the volume's secret is lost. It is shown once and
+    not stored; with --store it is stored in the key manager and not shown. Run
+    the command as root on the home of the volume.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The parser, with --store."""
+        """Return the parser with --store."""
         parser = super().get_parser(prog_name)
         parser.add_argument(
             '--store', action='store_true',
-            help='keep it in the key manager, and do not show it')
+            help='store the key in the key manager, and do not show it')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """The one row of the table."""
+        """Return the row of the table."""
         from cinder_localclone.encryption import operator
         added = operator.add_recovery_key(
             self.here(parsed_args.volume), parsed_args.volume,
@@ -132,22 +133,22 @@ class Add(Here):
 
 
 class Remove(Here):
-    """Remove a recovery key from a volume that the driver encrypts.
+    """Remove a recovery key from a volume encrypted by the driver.
 
-    Run it as root on the home of the volume.
+    Run the command as root on the home of the volume.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The parser, with --slot."""
+        """Return the parser with --slot."""
         parser = super().get_parser(prog_name)
         parser.add_argument(
             '--slot', metavar='N', default='',
-            help='its key slot, as "encryption status" shows it; default: '
-                 'that of the only recovery key')
+            help='key slot, as shown by "encryption status"; default: the '
+                 'slot of the only recovery key')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """The one row of the table."""
+        """Return the row of the table."""
         from cinder_localclone.encryption import operator
         removed = operator.remove_recovery_key(
             self.here(parsed_args.volume), parsed_args.volume,
@@ -158,25 +159,25 @@ class Remove(Here):
 
 
 class HeaderRestore(Here):
-    """Restore the header of a volume that the driver encrypts.
+    """Restore the header of a volume encrypted by the driver.
 
-    Of a volume that is detached, from a backup in
-    localclone_header_backup_dir: only one of the same LUKS UUID and of the
-    same data, which the volume's secret opens. What was there is kept beside
-    it. If it is interrupted, run it again. Run it as root on the home of the
-    volume.
+    The volume must be detached. The backup is a file in
+    localclone_header_backup_dir. It must belong to the data of the volume, and
+    the volume's secret must open it. The replaced header is saved beside it.
+    If the command is interrupted, run it again. Run it as root on the home of
+    the volume.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The parser, with the file."""
+        """Return the parser with the file."""
         parser = super().get_parser(prog_name)
         parser.add_argument(
             'file', metavar='FILE', nargs='?', default='',
-            help='the name of the backup; default: the last one')
+            help='name of the backup; default: the last backup')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """The one row of the table."""
+        """Return the row of the table."""
         from cinder_localclone.encryption import operator
         restored = operator.restore_header(
             self.here(parsed_args.volume), parsed_args.volume,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cinder-localclone encryption shred``: what has outlived its volume."""
+"""``cinder-localclone encryption shred``: remove leftovers of volumes."""
 
 import argparse
 import os
@@ -13,30 +13,30 @@ COLUMNS = ('What', 'Volume', 'Name', 'State')
 
 
 class Shred(base.Command):
-    """Remove secrets, and backups of headers, of volumes that are gone.
+    """Remove secrets and header backups of deleted volumes.
 
-    Secrets of all volumes; backups that this node has. First says what it
-    would remove, and asks; with --yes it does not ask. Without an answer
-    nothing is removed, and the exit code is 1. Exits with 1, too, if
-    something could not be removed.
+    The command finds the secrets of all volumes, and the header backups on
+    this node. It lists them and asks for confirmation, unless --yes is given.
+    Without confirmation nothing is removed, and the exit code is 1. The exit
+    code is also 1 if an item could not be removed.
     """
 
-    nothing = 'No secrets or header backups are left of deleted volumes.'
+    nothing = 'No secrets or header backups of deleted volumes are left.'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The parser, with --yes and --unknown."""
+        """Return the parser with --yes and --unknown."""
         parser = super().get_parser(prog_name)
         parser.add_argument('--yes', action='store_true',
-                            help='remove them without asking')
+                            help='remove without confirmation')
         parser.add_argument(
             '--unknown', action='store_true',
-            help='also those of volumes that Cinder\'s database has never '
-            'known, or has purged: if another cloud keeps secrets in the same '
-            'project, they may belong to that cloud')
+            help='also remove secrets and header backups of volumes unknown '
+            'to Cinder\'s database, or purged from it: they may belong to '
+            'another cloud with secrets in the same project')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """The rows of the table."""
+        """Return the rows of the table."""
         from cinder_localclone.encryption import operator
         backend = self.app.backend()
         if not os.geteuid():
@@ -45,7 +45,7 @@ class Shred(base.Command):
         found = operator.find_left(
             backend.db.inventory, keys, crypt.backed_up_volumes())
         goes = [each for each in found if each.known or parsed_args.unknown]
-        states = {each: 'stays: its volume is not known; see --unknown'
+        states = {each: 'stays: its volume is unknown; see --unknown'
                   for each in found if each not in goes}
         agreed = parsed_args.yes or not goes or self._ask(goes)
         for each in goes:
@@ -57,20 +57,20 @@ class Shred(base.Command):
                          for each in found]
 
     def _ask(self, goes):
-        """Whether somebody who can be asked says yes."""
+        """Return whether the operator confirms the removal."""
         if self.app.options.json or not sys.stdin.isatty():
             return False
         for each in goes:
             print('%s of volume %s %s' % (
                 each.kind, each.volume_id, each.name), file=self.app.stderr)
-        print('Copies of these volumes can only be read afterwards with a key '
-              'that was saved elsewhere. Remove? (yes/no) ', end='',
+        print('Afterwards, copies of these volumes can only be read with a '
+              'key saved elsewhere. Remove? (yes/no) ', end='',
               file=self.app.stderr, flush=True)
         return sys.stdin.readline().strip() == 'yes'
 
     @staticmethod
     def _removed(remove, *arguments):
-        """What became of one; one that fails does not stop the others."""
+        """Remove an item and return the result; an error stops it alone."""
         try:
             remove(*arguments)
         except Exception as exc:

@@ -13,16 +13,16 @@ from cinder_localclone.service import operator as backends
 
 COLUMNS = ('Volume', 'Node', 'Re-encryption', 'Percent', 'MiB/s',
            'Seconds left', 'Cipher', 'Key bits')
-#: States in which there is something to wait for.
+#: Statuses in which --wait waits.
 GOES_ON = ('running', 'waiting', 'interrupted')
-#: Over how many seconds the rate that is shown is that of.
+#: The rate is averaged over this number of seconds.
 WINDOW = 10
 
 
 class Rate:
-    """How fast something is, by what is done now and then.
+    """The rate of a re-encryption, measured by repeated samples.
 
-    :param clock: seconds
+    :param clock: returns seconds
     """
 
     def __init__(self, clock: typing.Callable[[], float] = time.monotonic):
@@ -30,10 +30,10 @@ class Rate:
         self._seen: list[tuple[float, int]] = []
 
     def of(self, done: int) -> float:
-        """Bytes a second of late; 0 if that is not known yet."""
+        """Return the current rate in bytes a second; 0 if unknown."""
         now = self._clock()
         if self._seen and done < self._seen[-1][1]:
-            self._seen.clear()  # another one has begun
+            self._seen.clear()  # another re-encryption has begun
         self._seen.append((now, done))
         while now - self._seen[0][0] > WINDOW and len(self._seen) > 2:
             del self._seen[0]
@@ -42,12 +42,12 @@ class Rate:
 
 
 def percent(answer: dict[str, typing.Any]) -> float:
-    """How much of a volume is encrypted anew."""
+    """Return the re-encrypted percentage of a volume."""
     return 100.0 * answer['done'] / max(1, answer['total'])
 
 
 def row(volume_id: str, host: str, answer: dict[str, typing.Any]) -> tuple:
-    """A row of the table."""
+    """Return a row of the table."""
     under_way = answer['status'] != 'none'
     rate, left = answer['rate'], answer['seconds_left']
     return (
@@ -59,7 +59,7 @@ def row(volume_id: str, host: str, answer: dict[str, typing.Any]) -> tuple:
 
 
 class Bar:
-    """The progress of one volume, on standard error."""
+    """The progress bar of a volume, on standard error."""
 
     def __init__(self, volume_id: str):
         from rich import console
@@ -80,7 +80,7 @@ class Bar:
         self._shown.stop()
 
     def show(self, answer: dict[str, typing.Any]) -> None:
-        """What a node has answered."""
+        """Show a node's answer."""
         if answer['status'] == 'none':
             self._shown.update(self._task, completed=100, rest='done')
             return
@@ -91,17 +91,17 @@ class Bar:
         self._shown.update(self._task, completed=percent(answer), rest=rest)
 
     def say(self, text: str) -> None:
-        """Something else than progress."""
+        """Show a text beside the bar."""
         self._shown.update(self._task, rest=text)
 
 
 class _Command(base.VolumeCommand):
-    """What the home of a volume is asked."""
+    """Base of the commands that call the home of a volume."""
 
     method = ''
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """The rows of the table."""
+        """Return the rows of the table."""
         backend, volume_id = self.app.backend(), parsed_args.volume
         host = home(backend, volume_id)
         answer = backend.call(host, self.method, volume_id,
@@ -111,13 +111,13 @@ class _Command(base.VolumeCommand):
         return COLUMNS, [row(volume_id, host, answer)]
 
     def arguments(self, parsed_args: argparse.Namespace) -> tuple:
-        """What it is asked besides."""
+        """Return the further arguments of the call."""
         return ()
 
     def wait(self, backend: backends.Backend, volume_id: str, host: str,
              answer: dict[str, typing.Any]
              ) -> tuple[str, dict[str, typing.Any]]:
-        """Until there is nothing to wait for, wherever the volume goes."""
+        """Wait for the end of a re-encryption, on each home of the volume."""
         with Bar(volume_id) as bar:
             bar.show(answer)
             while answer['status'] in GOES_ON:
@@ -135,9 +135,9 @@ class _Command(base.VolumeCommand):
 
 
 def home(backend: backends.Backend, volume_id: str) -> str:
-    """The service host of a volume.
+    """Return the service host of a volume.
 
-    :raises CommandError: if it is none of this backend's
+    :raises CommandError: if the volume is not on this backend
     """
     volume, _move = backend.volume(volume_id)
     host = backends.home_of(volume)
@@ -148,79 +148,83 @@ def home(backend: backends.Backend, volume_id: str) -> str:
 
 
 class Reencrypt(_Command):
-    """Give a volume another data key, or another cipher, while it is used.
+    """Give a volume in use a new data key or another cipher.
 
-    All of it is read and written anew on its node, by a process that goes on
-    when the volume service, or this command, ends. A thin volume becomes
-    full. Keys but that of its secret are lost. Its old snapshots keep the old
-    data key. Run it again to wait for one that has begun; then it exits
-    with 1 if that does not go on.
+    A process on the volume's node reads and writes the whole volume. It
+    continues when the volume service or this command ends. A thin volume is
+    allocated completely. All keys except the key of the volume's secret are
+    lost. Existing snapshots keep the old data key. Run the command again to
+    wait for a running re-encryption; the exit code is then 1 if it does not
+    continue.
     """
 
     method = 'encryption_reencrypt'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The parser, with what it is to be encrypted with."""
+        """Return the parser with the parameters of the re-encryption."""
         from cinder_localclone.core.formats import cryptsetup_cli
         from cinder_localclone.core import volume_types
         parser = super().get_parser(prog_name)
         parser.add_argument(
-            '--cipher', default='', metavar='CIPHER', help='one of %s; '
-            'default: the one that it has' % ', '.join(
+            '--cipher', default='', metavar='CIPHER', help='new cipher: %s; '
+            'default: the current cipher' % ', '.join(
                 name for name, each in volume_types.CIPHERS.items()
                 if 'none' in each.integrity))
         parser.add_argument(
             '--key-size', type=int, default=0, metavar='BITS',
-            help='default: the present size, or the largest of the new cipher')
+            help='bits of the new key; default: the current size, or the '
+            'largest of the new cipher')
         parser.add_argument(
             '--resilience', default='',
             choices=cryptsetup_cli.RESILIENCES,
-            help='how the re-encryption survives a power cut: by checksums '
-            'of the part at work (the default, and faster), or by a journal '
-            'that writes everything twice')
+            help='protection against a power cut: checksums of the part at '
+            'work (the default, and faster), or a journal with a second write '
+            'of all data')
         parser.add_argument(
             '--zone', type=int, default=0, metavar='MIB',
-            help='MiB that are re-encrypted at a time, 1 to 64; default: %d. '
-            'A guest that reads or writes there waits. Applies from the next '
+            help='MiB re-encrypted at a time, 1 to 64; default: %d. A guest '
+            'waits if it reads or writes this part. Applies from the next '
             'start of the process, on this node' % cryptsetup_cli.ZONE)
         parser.add_argument(
             '--drop-other-keys', action='store_true',
-            help='also if the volume has recovery keys, which are lost')
+            help='re-encrypt a volume with recovery keys too; these keys are '
+            'lost')
         parser.add_argument('--wait', action='store_true',
-                            help='show a progress bar until it has ended')
+                            help='show a progress bar until the re-encryption '
+                            'ends')
         return parser
 
     def arguments(self, parsed_args: argparse.Namespace) -> tuple:
-        """How it is to be encrypted."""
+        """Return the parameters of the re-encryption."""
         return (parsed_args.cipher, parsed_args.key_size,
                 parsed_args.resilience, parsed_args.drop_other_keys,
                 parsed_args.zone)
 
 
 class Pause(_Command):
-    """Have a re-encryption wait until "encryption resume".
+    """Pause a re-encryption until "encryption resume".
 
-    A volume that moves meanwhile goes on at its new home.
+    If the volume moves, the re-encryption continues on its new home.
     """
 
     method = 'encryption_pause'
 
 
 class Resume(_Command):
-    """Have a re-encryption go on that was paused."""
+    """Resume a paused re-encryption."""
 
     method = 'encryption_resume'
 
 
 class Run(base.VolumeCommand):
-    """Be what re-encrypts a volume. The volume service runs it."""
+    """Become the process that re-encrypts a volume, for the service."""
 
     #: Not listed.
     deprecated = True
     takes_names = False
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """Nothing, or no return: this process is cryptsetup then."""
+        """Return nothing, or do not return: the process becomes cryptsetup."""
         backend = self.app.backend()
         backends.act_as_root(backend.settings)
         backends.reencrypt(backend, parsed_args.volume)

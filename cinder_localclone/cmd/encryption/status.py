@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cinder-localclone encryption``: what the homes of volumes are asked."""
+"""``cinder-localclone encryption``: calls to the homes of volumes."""
 
 import argparse
 from collections.abc import Iterator
@@ -15,21 +15,21 @@ Volume = typing.Any
 
 
 class Command(base.Command):
-    """Base of the group: volumes are asked for at their homes."""
+    """Base of the group: volumes are queried on their homes."""
 
     nothing = 'There are no encrypted volumes.'
-    #: Whether it is also for volumes that Nova encrypts.
+    #: Whether the command also accepts volumes encrypted by Nova.
     by_nova = False
 
     @staticmethod
     def home(volume: Volume) -> str:
-        """The service host of a volume's home."""
+        """Return the service host of a volume's home."""
         return backends.home_of(volume) or ''
 
     def one(self, backend: backends.Backend, volume_id: str) -> Volume:
-        """The row of a volume that is encrypted.
+        """Return the row of an encrypted volume.
 
-        :raises CommandError: if there is none such
+        :raises CommandError: if there is no such volume
         """
         volume, _move = backend.volume(volume_id)
         if volume is None or not self.is_encrypted(volume):
@@ -38,14 +38,15 @@ class Command(base.Command):
         return volume
 
     def is_encrypted(self, volume: Volume) -> bool:
-        """Whether a volume is one that the command is for."""
+        """Return whether the command accepts a volume."""
         return self.is_by_driver(volume) or (
             self.by_nova and rows.is_encrypted_by_nova(volume))
 
     @staticmethod
     def is_by_driver(volume: Volume) -> bool:
-        """Whether the driver encrypts it; of a row that is not understood
-        the volume's home says why not.
+        """Return whether the driver encrypts a volume.
+
+        Unreadable rows count: the volume's home reports the error.
         """
         try:
             return bool(rows.recorded(volume))
@@ -53,14 +54,14 @@ class Command(base.Command):
             return True
 
     def all(self, backend: backends.Backend) -> list[Volume]:
-        """The rows of all encrypted volumes of the backend."""
+        """Return the rows of all encrypted volumes of the backend."""
         return [volume for host in backend.nodes()
                 for volume in backend.db.volumes.volumes_of(host)
                 if self.is_encrypted(volume)]
 
     def ask(self, backend: backends.Backend, alive: dict[str, bool],
             volume: Volume, method: str) -> tuple[typing.Any, str]:
-        """What a volume's home answers; or None, and why it does not."""
+        """Call a volume's home; return (answer, '') or (None, error)."""
         host = self.home(volume)
         if not alive.get(host):
             return None, 'not asked: its service is down'
@@ -68,25 +69,25 @@ class Command(base.Command):
 
 
 class OfVolumes(Command):
-    """Base of what is done with one volume, with those of a type, or all."""
+    """Base of commands for a volume, a volume type, or all volumes."""
 
     method = ''
     columns = 'Volume', 'Host', 'Result'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The parser, with which volumes."""
+        """Return the parser with the choice of volumes."""
         parser = super().get_parser(prog_name)
         which = parser.add_mutually_exclusive_group(required=True)
         which.add_argument('volume', metavar='VOLUME', nargs='?',
-                           help='its id or name')
+                           help='ID or name of the volume')
         which.add_argument('--type', metavar='TYPE',
-                           help='all volumes of a type, by its name or id')
+                           help='all volumes of a type, by its name or ID')
         which.add_argument('--all', action='store_true',
-                           help='all volumes that the driver encrypts')
+                           help='all volumes encrypted by the driver')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """The rows of the table; one that fails does not stop the others."""
+        """Return the rows of the table; an error stops one volume only."""
         backend = self.app.backend()
         alive, found = backend.nodes(), []
         for volume in self._chosen(backend, parsed_args):
@@ -107,59 +108,60 @@ class OfVolumes(Command):
                 if volume.volume_type_id == type_id]
 
     def said(self, answer: typing.Any) -> str:
-        """What is said of one for which it was done."""
+        """Return the text for a successful call."""
         raise NotImplementedError
 
 
 class Rotate(OfVolumes):
-    """Give volumes that the driver encrypts another key.
+    """Rotate the keys of volumes encrypted by the driver.
 
-    Who has one open keeps it open; nothing is encrypted anew. A new secret is
-    stored, and the old one deleted. If it fails, or is interrupted, run it
-    again. Volumes that are moving, or passed through, are refused. If the
-    secret of a volume was lost, a recovery key takes its place: run it as
-    root on the volume's home then.
+    Open volumes stay open, and data is not re-encrypted. A new secret is
+    stored, and the old secret is deleted. If the command fails or is
+    interrupted, run it again. Moving and remotely attached volumes are
+    refused. If the secret of a volume is lost, use a recovery key, and run the
+    command as root on the volume's home.
     """
 
     method = 'rotate'
 
     def said(self, answer: typing.Any) -> str:
-        """What is said of a volume whose key was replaced."""
-        return '; '.join(('has another key', *(answer or ())))
+        """Return the text for a volume with a new key."""
+        return '; '.join(('has a new key', *(answer or ())))
 
 
 class HeaderBackup(OfVolumes):
-    """Copy the headers of volumes that the driver encrypts.
+    """Back up the headers of volumes encrypted by the driver.
 
-    Into localclone_header_backup_dir of each volume's home. Those that were
-    there are removed.
+    The backups are written to localclone_header_backup_dir on each volume's
+    home. They replace older backups there.
     """
 
     method = 'header_backup'
 
     def said(self, answer: typing.Any) -> str:
-        """What is said of a volume whose header was copied."""
-        return 'copied into %s' % answer
+        """Return the text for a volume with a new backup."""
+        return 'saved as %s' % answer
 
 
 class Status(Command):
-    """Show how volumes are encrypted, and by which key slots.
+    """Show the encryption and the key slots of volumes.
 
-    Exits with 1 if the home of one does not answer, or can't read its header.
+    The exit code is 1 if the home of a volume does not answer, or can't read
+    its header.
     """
 
     by_nova = True
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The parser, with the volume's id."""
+        """Return the parser with the volume."""
         parser = super().get_parser(prog_name)
         parser.add_argument('volume', metavar='VOLUME', nargs='?',
-                            help='its id or name; default: all encrypted '
-                                 'volumes')
+                            help='ID or name of the volume; default: all '
+                                 'encrypted volumes')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """The rows of the table."""
+        """Return the rows of the table."""
         backend = self.app.backend()
         alive = backend.nodes()
         volumes = [self.one(backend, parsed_args.volume)] if (
@@ -175,7 +177,7 @@ class Status(Command):
 
     def _status(self, backend: backends.Backend, alive: dict[str, bool],
                 volume: Volume) -> tuple:
-        """The rest of a row, and what was answered."""
+        """Return the other values of a row, and the answer of the home."""
         if not self.is_by_driver(volume):
             cipher, bits = backend.db.inventory.encrypted_by_nova(volume.id)
             return 'Nova', cipher, bits, '', '', '', '', None
@@ -191,12 +193,12 @@ class Status(Command):
 
 
 def slots(found: list[str]) -> str:
-    """Key slots, in words; '' for none."""
+    """Return a text for key slots; '' for none."""
     return 'slot %s' % ', '.join(found) if found else ''
 
 
 def reencryption(found: dict[str, typing.Any]) -> str:
-    """How far a re-encryption is, in words; '' if there is none."""
+    """Return a text for the progress of a re-encryption; '' for none."""
     if found['status'] == 'none':
         return ''
     return '%.1f %% %s, to %s' % (
@@ -205,36 +207,36 @@ def reencryption(found: dict[str, typing.Any]) -> str:
 
 
 def remarks(answer: dict[str, typing.Any]) -> Iterator[str]:
-    """What else is to be said of a header."""
+    """Yield further remarks on a header."""
     if answer['open']:
         yield 'open'
     if answer['changing']:
-        yield ('a change of its key is not complete: run "cinder-localclone '
+        yield ('a key rotation is incomplete: run "cinder-localclone '
                'encryption rotate" again')
     if answer['shares_key']:
-        yield 'has the secret of its source'
+        yield 'shares the secret of its source'
     if answer['unknown_keys']:
         yield 'unknown key in %s' % slots(answer['unknown_keys'])
 
 
 class Verify(Command):
-    """Prove that a volume can be opened, and its header be restored.
+    """Check whether a volume can be opened, and its header restored.
 
-    That its secret opens it; that both copies of the header can be read; that
-    the tags of its LV, and the last backup of its header, are right. Nothing
-    is written. Exits with 1 if anything is wrong.
+    The command tests the volume's secret, both copies of the header, the tags
+    of its LV, and the last backup of its header. Nothing is written. The exit
+    code is 1 if a problem is found.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The parser, with the volume's id."""
+        """Return the parser with the volume."""
         parser = super().get_parser(prog_name)
         parser.add_argument('volume', metavar='VOLUME', nargs='?',
-                            help='its id or name; default: all that the '
-                                 'driver encrypts')
+                            help='ID or name of the volume; default: all '
+                                 'volumes encrypted by the driver')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """The rows of the table."""
+        """Return the rows of the table."""
         backend = self.app.backend()
         alive, found = backend.nodes(), []
         volumes = [self.one(backend, parsed_args.volume)] if (

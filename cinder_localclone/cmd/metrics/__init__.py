@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cinder-localclone metrics``: what a node exports.
+"""``cinder-localclone metrics``: the metrics of a node.
 
-``sources`` reads, ``figures`` makes metrics of that, prometheus_client prints
-them; ``command`` is the command.
+``sources`` reads values, ``figures`` makes metrics from them, and
+prometheus_client prints the metrics. ``command`` is the command.
 """

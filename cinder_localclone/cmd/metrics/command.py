@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cinder-localclone metrics``: this node as Prometheus reads it."""
+"""``cinder-localclone metrics``: the metrics of this node for Prometheus."""
 
 import argparse
 import json
@@ -16,22 +16,22 @@ from cinder_localclone.cmd.metrics import sources
 from cinder_localclone.core import errors
 from cinder_localclone.core import version
 
-#: How long sources are waited for. Prometheus gives up after 10 s unless it
-#: is told otherwise, and then has nothing of a node of which one part hangs.
+#: The time limit for all sources. Prometheus gives up after 10 s by default,
+#: and would then lose all metrics of a node with a single hanging source.
 SECONDS = 8
 
 
 class Reader:
-    """Reads all metrics of one backend on this node.
+    """Reads all metrics of a backend on this node.
 
-    It is what prometheus_client calls a collector.
+    This is a collector of prometheus_client.
     """
 
     def __init__(self, watch: sources.Watch):
         self._watch = watch
 
     def collect(self) -> list[figures.Family]:
-        """All of them, as they are now."""
+        """Read and return all metrics."""
         backend = self._watch.backend
         return figures.Figures(
             backend.host, time.time(),
@@ -40,16 +40,16 @@ class Reader:
 
 
 def registry(reader: Reader) -> typing.Any:
-    """A registry of prometheus_client with these metrics and no others."""
+    """Return a registry of prometheus_client with these metrics only."""
     found = prometheus_client.CollectorRegistry()
     found.register(reader)
     return found
 
 
 def address(text: str) -> tuple[str, int]:
-    """``[ADDRESS:]PORT``; by default it listens on this node alone.
+    """Parse ``[ADDRESS:]PORT``; by default only this node can connect.
 
-    :raises ArgumentTypeError: if it is none
+    :raises ArgumentTypeError: if the text is invalid
     """
     where, _colon, port = text.rpartition(':')
     if not port.isdecimal() or not 0 < int(port) < 65536:
@@ -58,34 +58,35 @@ def address(text: str) -> tuple[str, int]:
 
 
 def serve(reader: Reader, where: str, port: int) -> None:
-    """Answer scrapes until this process is ended.
+    """Answer scrapes until this process ends.
 
-    :raises CommandError: if the port is taken
+    :raises CommandError: if the port is in use
     """
     try:
         prometheus_client.start_http_server(
             port, addr=where, registry=registry(reader))
     except OSError as exc:
-        raise errors.CommandError('%s:%d can\'t be listened on: %s' % (
+        raise errors.CommandError('Can\'t listen on %s:%d: %s' % (
             where, port, exc.strerror or exc))
     stay()
 
 
 def stay() -> None:
-    """For as long as this process is wanted; a signal ends it."""
+    """Wait until a signal ends this process."""
     threading.Event().wait()
 
 
 class Metrics(base.Words, command.Command):
     """Print the metrics of this node, for Prometheus.
 
-    In the text exposition format; as a file for the node_exporter, or served
-    as an exporter. Run it on each node, as root or as Cinder's user. Sources
-    that do not answer are left out: localclone_collector_success says which.
+    The output has the text exposition format. It is printed, written to a file
+    for the node_exporter, or exported over HTTP. Run the command on each node,
+    as root or as Cinder's user. Sources that do not answer are left out: see
+    localclone_collector_success.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The parser, with where the metrics go."""
+        """Return the parser with the destination of the metrics."""
         parser = super().get_parser(prog_name)
         where = parser.add_mutually_exclusive_group()
         where.add_argument(
@@ -94,19 +95,19 @@ class Metrics(base.Words, command.Command):
                  'textfile collector')
         where.add_argument(
             '--listen', metavar='[ADDRESS:]PORT', type=address,
-            help='be an exporter; ADDRESS: by default this node alone')
+            help='export the metrics over HTTP; default ADDRESS: 127.0.0.1')
         parser.add_argument(
             '--seconds', type=float, default=SECONDS, metavar='N',
             help='wait for the sources for at most N seconds; default: %d'
                  % SECONDS)
         parser.add_argument(
             '--doctor-interval', type=float, default=300, metavar='N',
-            help='with --listen: make doctor\'s checks every N seconds at '
-                 'most; default: 300')
+            help='with --listen: minimum seconds between two runs of '
+                 'doctor\'s checks; default: 300')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Print them, write them or serve them."""
+        """Print, write or export the metrics."""
         watch = sources.Watch(self.app.backend(), parsed_args.seconds,
                               parsed_args.doctor_interval)
         watch.prepare()
@@ -125,9 +126,9 @@ class Metrics(base.Words, command.Command):
 
 
 def _write(path: str, reader: Reader) -> None:
-    """Replace a file, whole.
+    """Replace a file atomically.
 
-    :raises CommandError: if it can't be written
+    :raises CommandError: if the file can't be written
     """
     try:
         prometheus_client.write_to_textfile(path, registry(reader))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics of a node, made of what the sources have said. Pure.
+"""Convert the answers of the sources to the metrics of a node. Pure.
 
-prometheus_client writes them, as text or over HTTP.
-Each move is told by one node, so that sums over all nodes are right: by the
-destination as long as there is something to copy, then by who cleans up.
+prometheus_client writes them as text or over HTTP. Each move is reported by a
+single node, so sums over all nodes are right: by the destination while data is
+being copied, then by the node with the cleanup.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from cinder_localclone.core import names
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
 
-#: As ``moves`` shows them.
+#: The phases as in ``moves``.
 PHASES = ('preparing', *(
     phase.value for phase in state.Phase if phase is not state.Phase.ABSENT))
 VERDICTS = (checks.OK, checks.WARN, checks.FAIL)
@@ -35,9 +35,9 @@ Family: typing.TypeAlias = typing.Any
 
 
 class Metric(typing.NamedTuple):
-    """A metric that the node reports.
+    """A metric of a node.
 
-    :param labels: their names, besides those that all metrics have
+    :param labels: names of labels, besides the labels of all metrics
     :param kind: gauge or counter
     """
 
@@ -48,79 +48,81 @@ class Metric(typing.NamedTuple):
 
 
 METRICS = {each.name: each for each in (
-    Metric('localclone_info', 'Always 1; the installed version', ('version',)),
+    Metric('localclone_info', 'Always 1, with the installed '
+           'version', ('version',)),
     Metric('localclone_collector_success',
            'Whether a source of metrics has answered (0, 1)',
            ('collector',)),
     Metric('localclone_collector_seconds',
-           'How long a source of metrics took', ('collector',)),
-    # of the database
+           'Seconds taken by a source of metrics', ('collector',)),
+    # from the database
     Metric('localclone_service_up', 'Whether a volume service of the backend '
            'is alive by Cinder\'s records (0, 1)', ('service',)),
-    Metric('localclone_volumes', 'Volumes whose home this node is'),
-    Metric('localclone_volumes_bytes', 'The sum of their sizes'),
-    Metric('localclone_moves', 'Moves that this node has to bring to their '
-           'end, by phase', ('phase',)),
-    Metric('localclone_moves_unreadable', 'Records of moves, of all nodes, '
-           'that can\'t be read'),
-    Metric('localclone_move_age_seconds', 'For how long a move is under way, '
-           'or to be cleaned up after', (*_MOVE, 'phase')),
-    Metric('localclone_move_bytes', 'What a move has to copy', _MOVE),
-    Metric('localclone_move_stalled', 'Whether the copy made no progress '
-           'although it was its turn (0, 1)', _MOVE),
-    Metric('localclone_copies', 'Copies to this node: running, waiting for '
-           'their turn, stalled', ('state',)),
-    Metric('localclone_unended', 'Volumes, snapshots and moves here that no '
-           'request ends any more', ('what',)),
-    # of LVM and device-mapper
-    Metric('localclone_copied_bytes', 'Share of a volume that is already '
-           'copied to this node', ('volume',)),
-    Metric('localclone_clone_failed', 'Whether the clone of a volume that is '
-           'being copied has failed (0, 1)', ('volume',)),
-    Metric('localclone_capacity_bytes', 'The size of the thin pool; of the '
+    Metric('localclone_volumes', 'Volumes with this node as their home'),
+    Metric('localclone_volumes_bytes', 'Total size of these volumes'),
+    Metric('localclone_moves', 'Moves to be completed by this node, by '
+           'phase', ('phase',)),
+    Metric('localclone_moves_unreadable', 'Unreadable move records, of all '
+           'nodes'),
+    Metric('localclone_move_age_seconds', 'Seconds since the beginning of a '
+           'move, until the end of its cleanup', (*_MOVE, 'phase')),
+    Metric('localclone_move_bytes', 'Bytes to be copied by a move', _MOVE),
+    Metric('localclone_move_stalled', 'Whether a copy made no progress '
+           'although it had a slot to run (0, 1)', _MOVE),
+    Metric('localclone_copies', 'Copies to this node: running, waiting in the '
+           'queue, stalled', ('state',)),
+    Metric('localclone_unended', 'Interrupted operations on volumes, '
+           'snapshots and moves of this node', ('what',)),
+    # from LVM and device-mapper
+    Metric('localclone_copied_bytes', 'Bytes of a volume already copied to '
+           'this node', ('volume',)),
+    Metric('localclone_clone_failed', 'Whether the dm-clone device of a '
+           'moving volume has failed (0, 1)', ('volume',)),
+    Metric('localclone_capacity_bytes', 'Size of the thin pool, or of the '
            'volume group for thick volumes'),
     Metric('localclone_provisioned_bytes', 'Space promised to volumes and '
            'snapshots'),
-    Metric('localclone_free_bytes', 'Free space of this node for: volumes; '
-           'metadata of moves', ('what',)),
-    Metric('localclone_pool_used_bytes', 'Share of the thin pool in use: '
-           'data, metadata', ('what',)),
-    Metric('localclone_pool_size_bytes', 'The thin pool\'s size: data, '
+    Metric('localclone_free_bytes', 'Free space of this node: for volumes, '
+           'for metadata of moves', ('what',)),
+    Metric('localclone_pool_used_bytes', 'Used bytes of the thin pool: data, '
            'metadata', ('what',)),
-    Metric('localclone_pool_limit_ratio', 'Share in use at which the node '
-           'takes nothing new: data, metadata', ('what',)),
+    Metric('localclone_pool_size_bytes', 'Size of the thin pool: data, '
+           'metadata', ('what',)),
+    Metric('localclone_pool_limit_ratio', 'Used share at which the node '
+           'accepts no new volumes: data, metadata', ('what',)),
     Metric('localclone_suspended_devices', 'Suspended devices and LVs of the '
-           'driver: their users wait'),
-    Metric('localclone_locked_volumes', 'Encrypted volumes that were in use '
-           'here and are not open'),
-    Metric('localclone_reencryptions', 'Volumes that are being re-encrypted '
-           'here: running, paused, waiting', ('state',)),
-    Metric('localclone_reencrypted_bytes', 'Share of a volume that is '
-           're-encrypted, while its re-encryption runs', ('volume',)),
-    Metric('localclone_reencryption_bytes', 'The size of such a volume',
+           'driver; their users hang'),
+    Metric('localclone_locked_volumes', 'Encrypted volumes in use on this '
+           'node, but not open'),
+    Metric('localclone_reencryptions', 'Re-encryptions on this node: running, '
+           'paused, waiting', ('state',)),
+    Metric('localclone_reencrypted_bytes', 'Re-encrypted bytes of a volume, '
+           'while its re-encryption runs', ('volume',)),
+    Metric('localclone_reencryption_bytes', 'Size of a volume, while its '
+           're-encryption runs',
            ('volume',)),
-    Metric('localclone_reencryption_rate_bytes', 'Re-encrypted bytes in a '
+    Metric('localclone_reencryption_rate_bytes', 'Re-encrypted bytes a '
            'second', ('volume',)),
-    # of both
-    Metric('localclone_differing_volumes', 'Volumes whose devices on this '
-           'node differ from the records; normal for a moment'),
-    Metric('localclone_unknown_lvs', 'LVs on this node that have the tag of a '
-           'volume, but no record names them'),
-    # of the service
-    Metric('localclone_copy_rate_bytes', 'How much of a volume is copied to '
-           'this node in a second, over the last minute', ('volume',)),
-    Metric('localclone_copy_pace', 'How fast a volume may be copied to this '
-           'node at this moment (1; the others are 0): full speed; yielding '
-           'to its guest; at the floor, beside a guest that is never idle; '
-           'limited by localclone_max_copy_rate_mib', ('volume', 'pace')),
-    Metric('localclone_events_total', 'Events that the volume service has '
-           'logged, by name', ('event',), 'counter'),
-    Metric('localclone_refusals_total', 'Requests that the volume service did '
-           'not carry out, by cause', ('cause',), 'counter'),
-    # of doctor
-    Metric('localclone_doctor_checks', 'Checks of this node that doctor has '
-           'made, by verdict', ('verdict',)),
-    Metric('localclone_doctor_check', 'What one of them has found: 0 OK, 1 '
+    # from both
+    Metric('localclone_differing_volumes', 'Volumes with differences between '
+           'their devices on this node and the records; normal for a moment'),
+    Metric('localclone_unknown_lvs', 'LVs on this node with the tag of a '
+           'volume, but without a record'),
+    # from the service
+    Metric('localclone_copy_rate_bytes', 'Bytes of a volume copied to this '
+           'node a second, over the last minute', ('volume',)),
+    Metric('localclone_copy_pace', 'Current pace of a copy to this node (1; '
+           'the others are 0): full speed; yielding to its guest; at the '
+           'floor, beside a guest without idle time; limited by '
+           'localclone_max_copy_rate_mib', ('volume', 'pace')),
+    Metric('localclone_events_total', 'Events logged by the volume service, '
+           'by name', ('event',), 'counter'),
+    Metric('localclone_refusals_total', 'Requests refused by the volume '
+           'service, by cause', ('cause',), 'counter'),
+    # from doctor
+    Metric('localclone_doctor_checks', 'Checks of this node by doctor, by '
+           'verdict', ('verdict',)),
+    Metric('localclone_doctor_check', 'Result of a check by doctor: 0 OK, 1 '
            'WARN, 2 FAIL', ('check',)),
 )}
 
@@ -130,11 +132,11 @@ FAMILIES = {'gauge': core.GaugeMetricFamily,
 
 
 class Figures:
-    """The families of one reading.
+    """The metric families of a reading.
 
     :param host: service host of this node
     :param now: seconds since the epoch
-    :param common: labels that all values get
+    :param common: labels of all values
     """
 
     def __init__(self, host: str, now: float,
@@ -150,7 +152,7 @@ class Figures:
     def _add(self, name: str, value: float, **labels: str) -> None:
         """Add a value.
 
-        :raises ValueError: if the labels are not those of the metric
+        :raises ValueError: if the labels differ from the metric's labels
         """
         wanted = METRICS['localclone_' + name].labels
         if set(labels) != set(wanted):
@@ -161,7 +163,7 @@ class Figures:
 
     def collect(self, answers: Mapping[str, sources.Answer], version: str
                 ) -> list[Family]:
-        """Return those that have a value: a source may not have answered."""
+        """Return the families with a value; a failed source has none."""
         self._add('info', 1, version=version)
         for name, each in answers.items():
             self._add('collector_seconds', each.seconds, collector=name)
@@ -178,7 +180,7 @@ class Figures:
 
     def _part(self, name: str, make: Callable[..., None],
               said: typing.Any, *more: typing.Any) -> None:
-        """What is odd in one source hides none of the others."""
+        """Add the metrics of a source; an error hides only this source."""
         success = said is not None
         if success:
             try:
@@ -201,8 +203,8 @@ class Figures:
             self._add('moves', sum(
                 each.move.display_phase == phase for each in told),
                 phase=phase)
-        # Of a volume's moves one is under way. Of what others have left there
-        # may be more than one with the same labels: the oldest is told.
+        # A volume has at most one current move, but may have several pending
+        # cleanups with the same labels: report the oldest.
         began: dict[tuple[str, ...], float] = {}
         for each in told:
             key = (*_ends(each.move).values(), each.move.display_phase)
@@ -320,7 +322,7 @@ def _ends(move: state.Move) -> dict[str, str]:
 
 
 def _volumes(said: sources.Storage | None) -> dict[str, str]:
-    """The volumes that are being copied to this node, by shadow id."""
+    """Return the volumes being copied to this node, by move record ID."""
     found = {}
     for lv in said.present.lvs.values() if said else ():
         move_id = names.move_of_metadata(lv.name)
@@ -331,7 +333,7 @@ def _volumes(said: sources.Storage | None) -> dict[str, str]:
 
 
 def record_of(host: str, said: sources.Database) -> inspection.Record:
-    """What the database says of one node."""
+    """Return the records of a node from the database's answer."""
     return inspection.Record(
         host, [row for row in said.volumes
                if rows.is_home(row, host)],
@@ -344,7 +346,7 @@ def record_of(host: str, said: sources.Database) -> inspection.Record:
 
 def as_objects(families: Iterable[Family]
                ) -> Iterator[dict[str, typing.Any]]:
-    """All values, as ``--json`` has them."""
+    """Yield all values as objects for ``--json``."""
     for family in families:
         for sample in family.samples:
             yield {'Name': sample.name, 'Labels': sample.labels,

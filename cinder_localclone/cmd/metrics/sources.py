@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where metrics come from: each source by itself, within a time limit.
+"""The sources of metrics, each with its own thread and time limit.
 
-How many commands and queries it takes does not depend on how many volumes
-there are. A source that is away, or hangs, keeps none of the others back, and
-is not asked again before it has answered.
+The number of commands and queries does not depend on the number of volumes. A
+source that fails or hangs does not delay the others. It is not asked again
+before it has answered.
 """
 
 from collections.abc import Callable
@@ -33,11 +33,11 @@ if typing.TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What a source has said.
+    """The answer of a source.
 
-    :param value: None if it has failed
-    :param problem: why; '' if it has not
-    :param seconds: how long that took
+    :param value: None after an error
+    :param problem: the error; '' after success
+    :param seconds: the duration of the query
     """
 
     value: typing.Any
@@ -46,10 +46,10 @@ class Answer:
 
 
 class Source:
-    """One of them.
+    """A source of metrics.
 
-    :param read: asks it; whatever that raises, the source is away
-    :param keep: for how many seconds an answer is good enough
+    :param read: reads the source; any error counts as its failure
+    :param keep: seconds for which an answer is reused
     """
 
     def __init__(self, name: str, read: Callable[[], typing.Any],
@@ -65,7 +65,7 @@ class Source:
         self._lock = threading.Lock()
 
     def begin(self) -> None:
-        """Ask it, unless somebody does, or has of late."""
+        """Read the source, unless a read is running or its answer is fresh."""
         with self._lock:
             now = self._clock()
             if self._begun is not None and (
@@ -83,33 +83,33 @@ class Source:
             answer = Answer(self._read())
         except Exception as exc:
             answer = Answer(None, errors.in_words(exc))
-        finally:  # or nobody would ever ask it again
+        finally:  # also after BaseException, or it would never be read again
             self._answer = dataclasses.replace(
                 answer, seconds=self._clock() - begun)
             self._done.set()
 
     def answer(self, deadline: float) -> Answer:
-        """What it has said, by then at the latest."""
+        """Return the answer, or a failure at the deadline."""
         if not self._done.wait(max(0.0, deadline - self._clock())):
             return Answer(None, 'no answer in time',
                           self._clock() - (self._begun or 0.0))
         return self._answer or Answer(None, 'no answer')
 
 
-# -- what they say
+# -- their values
 
 def told_by(move: state.Move) -> str:
-    """The node that tells of a move."""
+    """Return the node that reports a move."""
     return move.cleanup_node if move.is_over else move.destination
 
 
 @dataclasses.dataclass(frozen=True)
 class Storage:
-    """What LVM and device-mapper show of the backend on this node.
+    """The state of LVM and device-mapper for the backend on this node.
 
-    :param clones: by their shadows' ids
-    :param reencrypting: ids of volumes that a process re-encrypts
-    :param how_far: what is re-encrypted is, by volume
+    :param clones: by the IDs of their move records
+    :param reencrypting: IDs of volumes with a running re-encryption
+    :param how_far: progress of re-encryptions, by volume ID
     """
 
     present: survey.Survey
@@ -126,13 +126,13 @@ class Storage:
 
 @dataclasses.dataclass(frozen=True)
 class Database:
-    """What Cinder's database says of the backend.
+    """The state of the backend in Cinder's database.
 
-    :param services: hosts, and whether they are alive
-    :param unreadable: records of moves that can't be read
-    :param volumes: whose home is this node
-    :param snapshots: those on this node that can be used
-    :param unended: statuses that nobody ends any more, of this node
+    :param services: service hosts, with their liveness
+    :param unreadable: the number of unreadable move records
+    :param volumes: the volumes of this node
+    :param snapshots: the usable snapshots on this node
+    :param unended: interrupted operations on this node
     """
 
     services: dict[str, bool]
@@ -147,7 +147,7 @@ class Database:
 
 
 def storage(backend: backends.Backend) -> Storage:
-    """Ask LVM and device-mapper."""
+    """Query LVM and device-mapper."""
     lvm, handles = backend.lvm(), backend.handles()
     present = handles.survey()
     free, capacity = lvm.space(present.lvs)
@@ -163,7 +163,7 @@ def storage(backend: backends.Backend) -> Storage:
 
 
 def database(backend: backends.Backend) -> Database:
-    """Ask Cinder's database."""
+    """Query Cinder's database."""
     from cinder_localclone.cmd.doctor import stuck
     db, nodes = backend.db, backend.nodes()
     moves, unreadable = db.inventory.all_moves(backend.name)
@@ -180,13 +180,13 @@ def database(backend: backends.Backend) -> Database:
 
 
 def service(backend: backends.Backend) -> dict[str, typing.Any]:
-    """Ask this node's volume service."""
+    """Query this node's volume service."""
     found: dict[str, typing.Any] = backend.call(backend.host, 'figures')
     return found
 
 
 def doctor(backend: backends.Backend) -> list[checks.Finding]:
-    """What doctor finds on this node."""
+    """Return the findings of doctor on this node."""
     from cinder_localclone.cmd.doctor import doctor as doctor_module
     found = doctor_module.node_checks(backend)
     found += checks.limits(backend.conf, backend.settings.rpc_timeout)
@@ -195,10 +195,10 @@ def doctor(backend: backends.Backend) -> list[checks.Finding]:
 
 
 class Watch:
-    """All sources of one backend on this node.
+    """All sources of a backend on this node.
 
-    :param seconds: for which they are waited for, together
-    :param doctor_interval: how old what doctor has found may be
+    :param seconds: the time limit of a reading of all sources
+    :param doctor_interval: maximum age of doctor's findings, in seconds
     """
 
     def __init__(self, backend: backends.Backend, seconds: float,
@@ -212,9 +212,9 @@ class Watch:
             Source('doctor', lambda: doctor(backend), doctor_interval)]
 
     def prepare(self) -> None:
-        """What can't be done side by side: who acts, and what is imported.
+        """Change the user and import modules, before threads are started.
 
-        If Cinder can't be imported, the sources that need it say so.
+        If Cinder can't be imported, its sources report this.
         """
         if not os.geteuid():
             backends.act_as_root(self.backend.settings)
@@ -222,7 +222,7 @@ class Watch:
             self.backend.load_cinder()
 
     def read(self) -> dict[str, Answer]:
-        """Ask all of them, and wait for as long as may be."""
+        """Read all sources, until the time limit."""
         deadline = time.monotonic() + self._seconds
         for each in self._sources:
             each.begin()

@@ -125,7 +125,7 @@ class DrainTest(Base):
         self.assertEqual(2, self.most)
         for volume in volumes:
             self.assertEqual('available', volume.status)
-        self.assertIn('departs to', self.said)
+        self.assertIn('moves to', self.said)
         self.assertIn('done', self.said)
 
     def test_volumes_of_a_node_of_a_similar_name(self):
@@ -139,7 +139,7 @@ class DrainTest(Base):
 
     def test_in_words(self):
         self.drain(json_=False)
-        self.assertIn('Nothing holds the node back', self.said)
+        self.assertIn('The node is empty', self.said)
 
     def test_many_at_once(self):
         self.volumes(5)
@@ -317,7 +317,7 @@ class DrainTest(Base):
     def test_no_time(self):
         volumes = self.volumes(2)
         self.assertEqual(
-            {(volume.id, 'not departed') for volume in volumes},
+            {(volume.id, 'not moved') for volume in volumes},
             {row[:2] for row in self.drain('--seconds', '0', code=1)})
         self.assertEqual([], self.departed)
 
@@ -387,7 +387,7 @@ class DrainTest(Base):
             volume, A + '#p', state.Event.MOVE_BEGUN,
             worlds.GEOMETRY, lambda record: record, 'CHAP u s', 'i')
         found, = drain_plan.holders(self.backend.db, A, 0)
-        self.assertEqual('about to come', found.what)
+        self.assertEqual('moving to it', found.what)
 
     def overwriting(self, ends):
         """What is overwritten of the node, or is not."""
@@ -406,8 +406,8 @@ class DrainTest(Base):
         self.assertLess(59, self.slept)
 
     @ddt.data(((None, 'no answer'), 'no answer'),
-              (({'to_wipe': None}, ''), 'its volume service can\'t tell.'),
-              (({}, ''), 'its volume service can\'t tell.'))
+              (({'to_wipe': None}, ''), 'its volume service does not know.'),
+              (({}, ''), 'its volume service does not know.'))
     @ddt.unpack
     def test_nobody_knows_what_is_to_be_overwritten(self, answer, why):
         self.volumes()
@@ -419,7 +419,7 @@ class DrainTest(Base):
             return ask(host, method, *arguments)
         self.backend.ask.side_effect = silent
         self.assertEqual(
-            [('', 'not known', 'whether there is anything left to overwrite: '
+            [('', 'not known', 'LVs may have to be wiped: '
               + why)], self.drain(code=1))
 
     def test_node_that_is_down_is_not_asked(self):
@@ -443,7 +443,7 @@ class DrainTest(Base):
         with mock.patch.object(drain.time, 'monotonic',
                                lambda: float(self.slept)):
             (volume, what, why), = self.drain('--seconds', '50', code=1)
-        self.assertEqual(('', 'to be overwritten'), (volume, what))
+        self.assertEqual(('', 'to be wiped'), (volume, what))
         self.assertIn('1.0 GiB', why)
 
     def test_dry_run(self):
@@ -451,7 +451,7 @@ class DrainTest(Base):
         staying.group_id = 'g'
         self.world.nodes[C].free = 200 * GIB
         self.assertEqual(
-            [(going.id, 'departs', 'to %s.' % C)],
+            [(going.id, 'moves', 'to %s.' % C)],
             self.drain('--dry-run', code=1)[:1])
         staying.group_id = None
         self.drain('--dry-run')
@@ -494,8 +494,8 @@ class DrainTest(Base):
     @ddt.data(
         (dict(disabled=False), (), 'is not disabled'),
         (dict(up=False), (), 'is down'),
-        (dict(), ('--to', A), 'is drained'),
-        (dict(), ('--to', 'z@l'), 'is no node'))
+        (dict(), ('--to', A), 'the drained node'),
+        (dict(), ('--to', 'z@l'), 'is not a node'))
     @ddt.unpack
     def test_refused(self, values, words, text):
         self.world.services[A].__dict__.update(values)

@@ -85,7 +85,7 @@ class ForgettingTest(ended_move_case.Base):
             lambda record: record, 'CHAP u s', 'i')
         step, = self.forget(world, B)
         self.assertEqual(
-            ('a move to it, not committed', forget.NOTHING),
+            ('uncommitted move to it', forget.NOTHING),
             (step.what, step.lost))
         self.check_forgotten(world, B)
         self.check(world, volume, expected)
@@ -102,7 +102,7 @@ class ForgettingTest(ended_move_case.Base):
             self.assertRaises(worlds.Stopped, world.nodes[A].move, volume, B)
         self.assertIs(prepare, worlds.SimMoves.commit)
         self.assertEqual([
-            ('a move from it, not committed', 'see the volume'),
+            ('uncommitted move from it', 'see the volume'),
             ('home of the volume (available)', 'the whole volume')], [
                 (step.what, step.lost) for step in self.forget(world, A)])
         self.check_forgotten(world, A)
@@ -342,7 +342,7 @@ class CommandTest(ended_move_case.Base):
         code, rows = self.run_command(B, '--yes')
         self.assertEqual((0, {}), (code, self.world.move_records))
         self.services.assert_called_once_with(B)
-        self.assertEqual(['not waited for any more',
+        self.assertEqual(['the cleanup is cancelled',
                           'the volume service is forgotten'],
                          [row['What'] for row in rows])
         self.services.return_value = False
@@ -368,7 +368,7 @@ class CommandTest(ended_move_case.Base):
         self.assertEqual((0, A + '#p'), (code, self.volume.host))
 
     def test_refused(self):
-        for host, words in ((A, 'is up'), ('d@l', 'Nothing names'),):
+        for host, words in ((A, 'is up'), ('d@l', 'has no volumes'),):
             code, said = self.run_command(host, '--yes')
             self.assertEqual(1, code)
             self.assertIn(words, said)

@@ -51,7 +51,8 @@ class VolumesTest(ListingCase):
             row, = self.listed('volumes', '--node', name)
             self.assertEqual(V2, row['Volume'])
         _code, _out, err = self.run_command('volumes', '--node', 'x')
-        self.assertIn('x is no node of the backend; there are: a@l, b@l', err)
+        self.assertIn('x is not a node of the backend. Its nodes: a@l, b@l',
+                      err)
 
     def test_what_is_over_is_no_move(self):
         self.inventory.all_moves.return_value = [inventory.Under(

@@ -312,7 +312,7 @@ class RecoveryTest(Case):
         first, second = self.add(), self.add()
         error = self.assertRaises(encryption_exceptions.KeyNotChanged,
                                   self.remove)
-        self.assertIn('more than one', str(error))
+        self.assertIn('several', str(error))
         self.assertEqual(operator.Removed(first.slot),
                          self.remove(first.slot))
         self.assertFalse(self.opens(first.key))
@@ -464,7 +464,7 @@ class StatusTest(Case):
         self.assertRaises(effects.Stopped, self.rotate)
         self.a.dead = False
         self.assertTrue(self.status()['changing'])
-        self.assertIn('not complete', self.wrong()['key slots'])
+        self.assertIn('is incomplete', self.wrong()['key slots'])
 
     def test_verify(self):
         self.assertEqual({}, self.wrong())
@@ -480,7 +480,8 @@ class StatusTest(Case):
         del kept[self.old]
         self.assertIn('no', self.wrong()['key'])
         self.volume.provider_id = crypt.recorded('other')
-        self.assertIn('no key of the secret', self.wrong()['key'])
+        self.assertIn('no key slot of the recorded secret',
+                      self.wrong()['key'])
 
     def test_header_that_is_lost(self):
         self.world.headers[self.volume.id] = None
@@ -646,7 +647,7 @@ class RestoreTest(Case):
         self.assert_changed()  # nothing was written
         self.world.secrets.kept[self.old] = secret
         remark, = self.restore(name).remarks
-        self.assertIn(self.old + ', which was replaced', remark)
+        self.assertIn('replaced secret ' + self.old, remark)
         self.assertEqual(self.old, self.key())
         self.assert_opens()
         self.assertEqual(self.old, names.facts(
@@ -703,9 +704,9 @@ class RestoreTest(Case):
     def test_of_other_data(self):
         self.header.digest = 'encrypted anew'
         crypt.pin_again(self.world, self.volume)
-        self.refused('of other data')
+        self.refused('other data')
         self.lose()
-        self.refused('of other data')
+        self.refused('other data')
 
     def test_outdated(self):
         """The recovery key was removed; its backup could not be replaced.
@@ -940,8 +941,8 @@ class RestoreTest(Case):
         with mock.patch.object(crypt.SimCrypt, 'renew_backup',
                                side_effect=RecoveryTest.NO_BACKUP):
             remarks = self.restore(name).remarks
-        self.assertIn(self.old + ', which was replaced', remarks[0])
-        self.assertIn('tries that again', remarks[-1])
+        self.assertIn('replaced secret ' + self.old, remarks[0])
+        self.assertIn('tries again', remarks[-1])
         self.assertEqual(self.old, self.key())
         self.assert_opens()
 
@@ -1022,7 +1023,7 @@ class RestoreTest(Case):
             for name, value in how.items():
                 setattr(copy, name, value)
         self.lose()
-        self.refused('not of the header that is recorded')
+        self.refused('other data than the recorded header')
 
     def test_without_a_tag(self):
         self.lose()
@@ -1202,9 +1203,9 @@ class RestoreTest(Case):
         self.assertEqual('second', self.key())
 
     def test_no_such_backup(self):
-        self.refused('no such backup', self.volume.id + '-7')
+        self.refused('does not exist', self.volume.id + '-7')
         self.world.backups.clear()
-        self.refused('no such backup')
+        self.refused('does not exist')
 
     def test_disk_that_can_not_be_read(self):
         """What is there is kept before anything is written."""

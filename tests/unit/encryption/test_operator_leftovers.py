@@ -131,12 +131,12 @@ class ShredTest(testtools.TestCase):
         self.assertEqual({
             (SECRET, GONE): 'would be removed',
             (BACKUP, GONE): 'would be removed', (SECRET, FAR):
-                'stays: its volume is not known; see --unknown'}, found)
+                'stays: its volume is unknown; see --unknown'}, found)
         self.assertEqual((([], []), 1), (self.removed(), self.app.exit_code))
 
     def test_yes(self):
         found = self.run_command('--yes')
-        self.assertEqual(['removed', 'stays: its volume is not known; see '
+        self.assertEqual(['removed', 'stays: its volume is unknown; see '
                           '--unknown', 'removed'], list(found.values()))
         self.assertEqual((['k-gone'], [GONE]), self.removed())
         # Barbican keeps what somebody uses.

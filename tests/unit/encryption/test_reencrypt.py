@@ -364,7 +364,7 @@ class StartTest(Case):
             'localclone volume x', next(iter(self.header.slots.values())))
         error = self.assertRaises(encryption_exceptions.CannotReencrypt,
                                   self.start)
-        self.assertIn('that its row names', str(error))
+        self.assertIn('its recorded secret', str(error))
         self.assertIsNone(self.header.under_way)
 
     @ddt.data({'cipher': 'rot13'}, {'cipher': 'aes-gcm-random'},
@@ -822,7 +822,7 @@ class BootTest(Case):
         error = self.assertRaises(
             encryption_exceptions.HeaderDamaged, self.open)
         self.assertIs(encryption_exceptions.HeaderDamaged, type(error))
-        self.assertIn('names no secret', str(error))
+        self.assertIn('name no secret', str(error))
 
     def test_cut_short_and_a_header_that_is_read_no_more(self):
         """Why the end failed is said: who reads it again learns less."""

@@ -330,7 +330,7 @@ class RotateTest(Case):
         volume.status = 'available'
         error = self.assertRaises(encryption_exceptions.KeyNotChanged,
                                   self.rotate)
-        self.assertIn('other volumes have the same key', str(error))
+        self.assertIn('share the key', str(error))
 
     def test_secrets_that_nobody_knows_go(self):
         lost = self.a.node.keys.create(self.volume.id)

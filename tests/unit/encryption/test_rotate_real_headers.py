@@ -153,7 +153,7 @@ class RealTest(RealCase):
         error = self.assertRaises(
             encryption_exceptions.KeyNotChanged, operator.restore_header,
             self.node, self.volume.id)
-        self.assertIn('of other data', str(error))
+        self.assertIn('other data', str(error))
 
     def test_uncommitted(self):
         shown = operator.add_recovery_key(self.node, self.volume.id)

@@ -195,7 +195,7 @@ class RotationTest(testtools.TestCase):
 
     def test_one_at_a_time(self):
         self.volume.announce()
-        self.refused('not complete', self.volume.header)
+        self.refused('is incomplete', self.volume.header)
 
     def test_not_while_it_is_re_encrypted(self):
         self.refused('re-encrypted', dataclasses.replace(
@@ -205,7 +205,7 @@ class RotationTest(testtools.TestCase):
     def test_not_what_others_have_as_well(self):
         self.volume.tokens['0'] = dataclasses.replace(
             self.volume.tokens['0'], shared=True)
-        self.refused('other volumes', self.volume.header)
+        self.refused('share the key', self.volume.header)
 
     @ddt.data({'keyslots': ('0', '1')}, {'slot': '0'})
     def test_the_slot_that_stays_is_never_dropped(self, claim):
@@ -216,14 +216,16 @@ class RotationTest(testtools.TestCase):
         error = self.assertRaises(
             rotation_plan.CannotRotate, rotation_plan.next_step,
             self.volume.header, OLD, give_up=True)
-        self.assertIn('claim one slot', str(error))
+        self.assertIn('claim the same slot', str(error))
 
     def test_not_while_the_row_names_another(self):
-        self.refused('no key of the secret', self.volume.header, NEW)
+        self.refused('no key slot of its recorded secret',
+                     self.volume.header, NEW)
 
     def test_not_while_the_row_names_what_opens_nothing(self):
         self.volume.announce()
-        self.refused('no key of the secret', self.volume.header, NEW)
+        self.refused('no key slot of its recorded secret',
+                     self.volume.header, NEW)
 
     @ddt.data('all_keyslots', 'all_tokens')
     def test_not_in_a_header_that_is_full(self, what):

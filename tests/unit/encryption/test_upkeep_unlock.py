@@ -305,7 +305,7 @@ class UnlockTest(Case):
         with mock.patch.object(self.keys, 'get', late):
             found = self.unlock()[volume.id]
         self.assertEqual('locked', found.state)
-        self.assertIn('has no record', found.problem)
+        self.assertIn('was removed', found.problem)
         self.assertNotIn(names.crypt(volume.id), self.a.devices)
         self.assertEqual([], self.world.wrongs)
 
@@ -326,7 +326,7 @@ class UnlockTest(Case):
         with mock.patch.object(self.keys, 'get', side_effect=(
                 lambda *_all: hangs.wait(30))):
             found = self.unlock(seconds=0.2)
-        self.assertEqual({each.id: 'there was no time left'
+        self.assertEqual({each.id: 'the time limit was reached'
                           for each in volumes},
                          {key: each.problem for key, each in found.items()})
         # Nor does the process wait for one in the end.
@@ -407,7 +407,7 @@ class SealedTest(Case):
             raise encryption_exceptions.KeyUnavailable(reason='away')
         with mock.patch.object(self.keys, 'get', late):
             found = self.unlock()[self.opened.id]
-        self.assertIn('has no record', found.problem)
+        self.assertIn('was removed', found.problem)
         self.assertNotIn(names.crypt(self.opened.id), self.a.devices)
 
     def test_kept_key_that_fails_while_the_key_manager_is_away(self):
@@ -438,7 +438,7 @@ class SealedTest(Case):
         with mock.patch.object(self.keys, 'get', late):
             found = self.unlock()[self.opened.id]
         self.assertEqual('locked', found.state)
-        self.assertIn('has no record', found.problem)
+        self.assertIn('was removed', found.problem)
         self.assertNotIn(names.crypt(self.opened.id), self.a.devices)
 
     def test_kept_whenever_it_was_opened(self):

@@ -49,9 +49,10 @@ class ShownTest(testtools.TestCase):
         upper_devices = [{'name': names.crypt(V1), 'opened': 2},
                          {'name': names.guard(V1), 'opened': 0}]
         self.assertEqual(
-            [('decrypted', names.crypt(V1) + ', open count 2',
+            [('crypt device', names.crypt(V1) + ', open count 2',
               upper_devices[0]),
-             ('guard', names.guard(V1) + ', open count 0', upper_devices[1])],
+             ('header guard', names.guard(V1) + ', open count 0',
+              upper_devices[1])],
             list(show._on_node(dict(answer, upper_devices=upper_devices))))
 
 

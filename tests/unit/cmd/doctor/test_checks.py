@@ -67,7 +67,7 @@ class ChecksTest(testtools.TestCase):
 
     @ddt.data(((None, OURS), checks.OK, ''), ((OURS, 'old'), checks.OK, ''),
               ((None, None), checks.WARN, 'is not installed'),
-              (('old: LOCALCLONE-*', OURS), checks.WARN, 'this version'))
+              (('old: LOCALCLONE-*', OURS), checks.WARN, 'another version'))
     @ddt.unpack
     def test_rules(self, texts, verdict, words):
         directories = self.rule_directories(*texts)

@@ -148,7 +148,7 @@ class DoctorTest(testtools.TestCase):
         self.backend.conf.localclone_header_backup_dir = '/'
         with mock.patch.object(folders, 'problem', return_value='x is a link'):
             row = self.rows()['header backups']
-        self.assertIn('x is a link, so none are made in /', row[2])
+        self.assertIn('x is a link, so no backups are made in /', row[2])
 
     def test_directory_of_header_backups(self):
         for path, verdict in (('/', checks.OK), ('/nowhere', checks.WARN),
@@ -303,14 +303,14 @@ class DoctorTest(testtools.TestCase):
         self.backend.db.queue.copies.return_value = [
             copies.Entry('s%d' % n, 'v', A, B) for n in range(5)]
         found, = doctor._copies(self.backend, nodes)
-        self.assertEqual('2 run, 3 wait for their turn', found.details)
+        self.assertEqual('2 run, 3 wait in the queue', found.details)
         self.backend.conf.localclone_max_copies_in = 1
         found, = doctor._copies(self.backend, nodes)
-        self.assertEqual('1 run, 4 wait for their turn', found.details)
+        self.assertEqual('1 run, 4 wait in the queue', found.details)
         self.backend.db.queue.copies.return_value.append(
             copies.Entry('r', 'v', 'c@l', B, attached=True))
         found, = doctor._copies(self.backend, nodes)  # there is no c
-        self.assertEqual('1 run, 5 wait for their turn', found.details)
+        self.assertEqual('1 run, 5 wait in the queue', found.details)
 
     def test_without_a_configuration(self):
         self.app.backend.side_effect = errors.CommandError('no backend')
@@ -432,7 +432,7 @@ class DoctorTest(testtools.TestCase):
                 'g', name, 2 * GIB, '9:9', frozenset(), opened=name == first)
              for name in (first, second)})
         self.assertEqual(checks.WARN, self.rows()['LV ' + first][1])
-        self.assertIn('doomed LVs', self.names)
+        self.assertIn('LVs to be wiped', self.names)
         found, held = stuck.to_wipe(self.lvm.lvs(), ['other', 'l'])
         self.assertEqual(checks.OK, found.verdict)
         self.assertIn('2, 4 GiB', found.details)

@@ -101,8 +101,9 @@ class RotateTest(headers_case.Case):
         self.begin()
         self.lose()
         self.header.slots['5'] = b'ABCD-EFGH'  # somebody else's
-        for typed, said in (('ABCD-EFGH', 'none of its recovery keys'),
-                            ('', 'no recovery key'), ('-', 'none')):
+        for typed, said in (('ABCD-EFGH', 'not a recovery key of the volume'),
+                            ('', 'no recovery key'),
+                            ('-', 'not a recovery key')):
             error = self.assertRaises(encryption_exceptions.KeyNotChanged,
                                       self.rotate, typed)
             self.assertIn(said, str(error))
@@ -119,7 +120,7 @@ class RotateTest(headers_case.Case):
         self.begin()
         self.header.tokens['0'] = luks_header.dataclasses.replace(
             self.header.tokens['0'], shared=True)
-        self.assertIn('other volumes', str(self.assertRaises(
+        self.assertIn('share the key', str(self.assertRaises(
             encryption_exceptions.KeyNotChanged, self.rotate)))
 
     def test_node_keeps_no_key_that_is_lost(self):
@@ -258,7 +259,7 @@ class CommandTest(testtools.TestCase):
         printed, code, rotate = self.run_command(
             sample.ENCRYPTED, '--recovery-key-file', self.file)
         self.assertEqual(0, code)
-        self.assertIn('has another key', printed)
+        self.assertIn('has a new key', printed)
         rotate.assert_called_once_with(None, sample.ENCRYPTED, 'ABCD-EFGH')
 
     def test_standard_input(self):

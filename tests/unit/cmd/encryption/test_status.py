@@ -40,7 +40,7 @@ class CommandsTest(testtools.TestCase):
              (sample.REENCRYPTED, 'driver', 512, '0, 1', 'no')],
             [(row['Volume'], row['Encrypted by'], row['Key bits'],
               row['Key slots'], row['Recovery key']) for row in rows])
-        self.assertIn('not complete', rows[2]['Remarks'])
+        self.assertIn('is incomplete', rows[2]['Remarks'])
 
     @ddt.data('status', 'verify')
     def test_row_that_is_not_understood(self, name):
@@ -62,7 +62,7 @@ class CommandsTest(testtools.TestCase):
         answer = dict(sample._status(sample.ENCRYPTED), unknown_keys=['3'],
                       shares_key=True)
         self.assertEqual(
-            ['open', 'has the secret of its source',
+            ['open', 'shares the secret of its source',
              'unknown key in slot 3'], list(status.remarks(answer)))
 
     @ddt.data('rotate', 'header-backup')
@@ -94,7 +94,7 @@ class CommandsTest(testtools.TestCase):
                 None, '')
         with mock.patch.object(sample._Backend, 'ask', ask):
             rows, code = self.run_json('encryption', 'rotate', '--all')
-        self.assertEqual((['no', 'has another key'], 1), (
+        self.assertEqual((['no', 'has a new key'], 1), (
             [row['Result'] for row in rows], code))
 
     def test_node_that_is_down_is_not_asked(self):

@@ -89,7 +89,7 @@ class CommandTest(testtools.TestCase):
             error = self.assertRaises(
                 errors.CommandError, metrics_command.serve, reader(),
                 '127.0.0.1', taken.getsockname()[1])
-        self.assertIn('can\'t be listened on', str(error))
+        self.assertIn('Can\'t listen on', str(error))
 
     def run_command(self, *words):
         app = main.LocalClone()
