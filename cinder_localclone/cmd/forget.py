@@ -142,21 +142,25 @@ class Forget(base.Command):
 
 
 def plan(db: records.Database, host: str, new_home: str,
-         copied: Callable[[state.Move], float | None]) -> list[Step]:
+         copied: Callable[[state.Move], float | None],
+         has_lv: Callable[[objects.Volume, str], bool]) -> list[Step]:
     """Return the steps in their order; none for an unknown node.
 
     :param host: service host of the node
     :param new_home: service host, with pool, of the new home of lost volumes,
         where they can be deleted
     :param copied: ``copied(move)``: the copied percentage, or None
+    :param has_lv: ``has_lv(volume, node)``: whether a node has the LV of a
+        volume; raises LocalCloneError if the node does not answer
     """
     moves = db.moves.moves_of(host)
     steps = [step for move in moves
              for step in _of_move(db, host, move, copied)]
     current = {move.volume_id: move for move in moves if not move.is_over}
     for volume in db.volumes.volumes_of(host):
+        # Compared once more, because a step gives up a volume for good.
         if not volume_rows.is_home(volume, host):
-            continue  # the database's match is wider: "_", case, pools
+            continue
         move = current.get(volume.id)
         if not (move and _goes_back(move, host)):
             steps.append(_of_other_home(db, host, volume, has_lv)

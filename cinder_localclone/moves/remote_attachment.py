@@ -292,7 +292,6 @@ class DeferredMoves:
 
     def __init__(self, node: Node):
         self._node = node
-        self._new_credentials = new_credentials
         #: Time of the next try after a failure, by volume id, monotonic
         #: seconds.
         self._again: dict[str, float] = {}

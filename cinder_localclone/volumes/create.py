@@ -205,7 +205,7 @@ def _zero(node: Node, volume: objects.Volume, key: bytes) -> None:
 
 
 def create_for_nova(node: Node, volume: objects.Volume,
-                    header: volume_types.HeaderForNova) -> None:
+                    header: encryption_types.HeaderForNova) -> None:
     """Create a volume with its header, for encryption by Nova.
 
     :param volume: with the context of the request

@@ -129,7 +129,7 @@ class DrainTest(Base):
         self.assertIn('done', self.said)
 
     def test_volumes_of_a_node_of_a_similar_name(self):
-        """The database's match is wider than a node's name."""
+        """The command compares the home of each volume once more."""
         world = self.world
         own, other = world.create_volume(A), world.create_volume(B)
         with mock.patch.object(records.SimVolumes, 'volumes_of',

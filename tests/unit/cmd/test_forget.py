@@ -53,7 +53,7 @@ class ForgettingTest(ended_move_case.Base):
         self.assertEqual([], self.plan(world, B))
 
     def test_volumes_of_a_node_of_a_similar_name(self):
-        """The database's match is wider than a node's name."""
+        """The command compares the home of each volume once more."""
         world, _volume, _expected = self.begin()
         with mock.patch.object(records.SimVolumes, 'volumes_of',
                                lambda _own, _host: [*world.volumes.values()]):
