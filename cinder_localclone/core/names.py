@@ -25,10 +25,10 @@ _METADATA = re.compile('localclone-meta-(%s)' % UUID)
 _CRYPT = re.compile('localclone-crypt-(%s)' % UUID)
 _INTEGRITY = re.compile('localclone-crypt-(%s)_dif' % UUID)
 _GUARD = re.compile('localclone-guard-(%s)' % UUID)
-_SERVED = re.compile('localclone-export-(%s)' % UUID)
+_EXPORT_DEVICE = re.compile('localclone-export-(%s)' % UUID)
 _TO_WIPE = re.compile('localclone-wipe-([0-9a-f]{8})-[0-9a-f]{12}')
 _DEVICE = re.compile(
-    'localclone-(clone-|source-|absent-|guard-|served-)?%s' % UUID)
+    'localclone-(clone-|source-|absent-|guard-|export-)?%s' % UUID)
 
 #: LVM tags without a value. :mod:`.lvm_tags` has the meaning of each.
 UNCOMMITTED = lvm_tags.UNCOMMITTED.text
@@ -279,7 +279,7 @@ def export_device_path(volume_id: str) -> str:
 
 def volume_of_export_device(name: str) -> str | None:
     """Return the volume id in an export device's name; None in others."""
-    return _id_in(_SERVED, name)
+    return _id_in(_EXPORT_DEVICE, name)
 
 
 def volume_of_guard(name: str) -> str | None:

@@ -248,7 +248,7 @@ def present(node: Node, snapshot_id: str) -> rows.Snapshot:
     return snapshot
 
 
-@rpc.method('serve_snapshot', rpc.SNAPSHOT)
+@rpc.method('connect_snapshot', rpc.SNAPSHOT)
 def connect(node: Node, snapshot_id: str, connector: objects.Connector
             ) -> dict[str, Any]:
     """Let a host read a snapshot of this node, locally or over iSCSI.
@@ -306,7 +306,7 @@ def disconnect(node: Node, snapshot_id: str,
                      'error': exc})
 
 
-@rpc.method('unserve_snapshot', rpc.SNAPSHOT)
+@rpc.method('disconnect_snapshot', rpc.SNAPSHOT)
 def end_connections(node: Node, snapshot_id: str,
                     connector: objects.Connector | None) -> None:
     """End connections of a snapshot of this node.

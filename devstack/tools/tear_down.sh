@@ -17,7 +17,7 @@ LINKS=${LOCALCLONE_LINKS:-/dev/localclone}
 HEX='[0-9a-f]{8}'
 ID="$HEX-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 EXPORT="(localclone-$ID|volume-$ID-$HEX|remote-$ID-$HEX-$HEX-$HEX)"
-DEVICE="localclone-(clone-|source-|absent-|guard-|served-)?$ID"
+DEVICE="localclone-(clone-|source-|absent-|guard-|export-)?$ID"
 CRYPT="localclone-crypt-$ID"
 # What cryptsetup has below it: for tags, and while it re-encrypts.
 PART="(_dif|-overlay|-hotzone-(for|back)ward)"

@@ -178,7 +178,7 @@ class Looks(base.Base):
                         others, count - have, others, volume))
         ids = [row[0] for row in observe.sql(
             self.lab, 'SELECT id FROM volumes WHERE deleted = 0')]
-        tags = self.n1.run(  # a boot leaves alone what is newborn
+        tags = self.n1.run(  # a boot leaves alone an uncommitted LV
             'lvs --noheadings -o lv_tags cinder-volumes/volume-' + volume
         ).stdout.strip().replace('localclone.uncommitted', '').split(',')
         # By one process; it would write down all that there is before and

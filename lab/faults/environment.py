@@ -46,8 +46,8 @@ cfg.CONF([], project='cinder', default_config_files=[conf])
 objects.register_all()
 rpc.init(cfg.CONF)
 answers.install(steps)
-depart = METHODS['depart']
-peer.Client(40).call(host, depart, depart.bind(volume, to))
+move_away = METHODS['move_away']
+peer.Client(40).call(host, move_away, move_away.bind(volume, to))
 '''
 #: Requests for a move at once: the nodes are small, and requests have their
 #: limits.

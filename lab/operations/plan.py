@@ -5,10 +5,10 @@ import dataclasses
 
 #: What is true of the whole lab in a situation; these share it.
 ROUNDS = (('at rest', 'after a move', 'snapshot away', 'starting'),
-          ('hydrating', 'passed through'), ('unreachable', 'snapshot down'),
+          ('hydrating', 'remote'), ('unreachable', 'snapshot down'),
           ('stale home',))
 #: Situations in which each volume is in use.
-IN_USE = ('starting', 'passed through')
+IN_USE = ('starting', 'remote')
 #: Situations in which each volume has a snapshot.
 WITH_SNAPSHOT = ('snapshot away', 'snapshot down')
 #: Cells that follow each other on one volume, at most.

@@ -267,7 +267,7 @@ class SnapshotDown(Situation):
 
 SITUATIONS = {
     'at rest': AtRest, 'after a move': AfterMove, 'starting': Starting,
-    'hydrating': Hydrating, 'passed through': RemotelyAttached,
+    'hydrating': Hydrating, 'remote': RemotelyAttached,
     'unreachable': Unreachable, 'snapshot away': SnapshotAway,
     'snapshot down': SnapshotDown, 'stale home': StaleHome}
 

@@ -7,7 +7,7 @@ from lab.operations import stale
 
 
 class Scheduler(filter_scheduler.FilterScheduler):
-    """Chooses for a newborn volume where its image was before."""
+    """Chooses for a new volume where its image was before."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes are passed through while they can't move, and follow then."""
+"""Volumes are attached remotely while they can't move, and move then."""
 
 from lab.core import instance as instances
 from lab.core import observe

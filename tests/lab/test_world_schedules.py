@@ -48,7 +48,7 @@ FAULT = 'recorded before done: end of a move'
 QUICK = ('lock dropped: extension',
          'wait removed: what is deleted is still open',
          'recorded before done: the source may go',
-         'wait removed: what is passed through is still open')
+         'wait removed: a remotely attached volume is still open')
 
 
 def run(seed, encrypts=False):

@@ -149,7 +149,7 @@ class OrderTest(testtools.TestCase):
         service = mock.Mock(node=specs.node())
         asked = callers.Answers(service)
         with mock.patch.object(snapshots, '_put_away') as put_away:
-            asked.unserve_snapshot('s', {'host': 'h'})
+            asked.disconnect_snapshot('s', {'host': 'h'})
         put_away.assert_called_once_with(service.node, 's')
         with mock.patch.object(reencrypt, 'pause',
                                return_value='paused') as pause, (

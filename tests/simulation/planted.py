@@ -135,7 +135,7 @@ FAULTS = {
     'wait removed: destination of a live move still open': (
         'moves.destination', 'roll_back_live',
         'devices.ensure_closed(node, move.volume_id)', 'pass'),
-    'wait removed: what is passed through is still open': (
+    'wait removed: a remotely attached volume is still open': (
         'moves.remote_attachment', 'end',
         'devices.ensure_closed(node, volume_id)', 'pass'),
     'wait removed: what is deleted is still open': (

@@ -29,7 +29,7 @@ class Extend(operation.Once):
     def prove(self):
         """Whoever has it goes on, and sees all of it, with zeros at its end.
 
-        Also where it is passed through.
+        Also where it is attached remotely.
         """
         disk = self.disk
         disk.check_running()

@@ -35,12 +35,13 @@ class NamesTest(testtools.TestCase):
 
     def test_what_is_the_drivers_own(self):
         every = (names.handle(VOLUME), names.source(SHADOW),
-                 names.clone(SHADOW), names.absent_source(SHADOW))
+                 names.clone(SHADOW), names.absent_source(SHADOW),
+                 names.export_device(VOLUME), names.guard(VOLUME))
         strange = ('localclone-source-x', 'localclone-other-' + SHADOW,
                    'x' + names.source(SHADOW), names.source(SHADOW) + 'x')
-        self.assertEqual([True] * 4 + [False] * 4, [
+        self.assertEqual([True] * 6 + [False] * 4, [
             names.is_device(each) for each in every + strange])
-        self.assertEqual([True] * 2 + [False] * 6, [
+        self.assertEqual([True] * 2 + [False] * 8, [
             names.is_backstore(each) for each in every + strange])
 
     def test_locks_of_two_nodes_differ(self):

@@ -266,7 +266,7 @@ class ErrorsTest(testtools.TestCase):
               ('create_from_volume', 'HOME_UNREACHABLE'),
               ('create_from_snapshot', 'SNAPSHOT_UNREACHABLE'),
               ('create_backing', 'SNAPSHOT_UNREACHABLE'),
-              ('serve_snapshot', 'SNAPSHOT_UNREACHABLE'),
+              ('connect_snapshot', 'SNAPSHOT_UNREACHABLE'),
               ('extend', 'HOME_UNREACHABLE'),
               ('revert', 'HOME_UNREACHABLE'),
               ('unmanage', 'HOME_UNREACHABLE'),

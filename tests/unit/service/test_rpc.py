@@ -187,8 +187,8 @@ class MethodsTest(testtools.TestCase):
             'reconcile': ('volume_id',),
             'initialize_connection': (
                 'volume_id', 'connector', 'attachments'),
-            'serve_snapshot': ('snapshot_id', 'connector'),
-            'unserve_snapshot': ('snapshot_id', 'connector'),
+            'connect_snapshot': ('snapshot_id', 'connector'),
+            'disconnect_snapshot': ('snapshot_id', 'connector'),
             'terminate_connection': (
                 'volume_id', 'connector', 'attachments'),
             'create_from_snapshot': (
