@@ -739,7 +739,7 @@ def source_is_exported_to_its_destination_alone(bench: Bench) -> None:
             bench.exports.export_source(move)
         same((False, False),
              (bench.exports.is_source_exported_as_recorded(move),
-                              bench.exports.is_source_exported(move.move_id)))
+              bench.exports.is_source_exported(move.move_id)))
         same(True, bench.handles.remove_source(move.move_id))
 
 
