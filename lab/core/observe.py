@@ -54,10 +54,19 @@ def leftovers(node, volume_id):
                          ).stdout.split():
         if 'localclone-' in line:
             left.append('export ' + line)
-    for line in node.run('iscsiadm -m session 2>/dev/null', check=False
-                         ).stdout.splitlines():
-        left.append('session ' + line)
-    return left
+    return left + ['session ' + line for line in sessions(node)]
+
+
+def sessions(node):
+    """Return the iSCSI sessions of a node, as iscsiadm prints them."""
+    return node.run('iscsiadm -m session 2>/dev/null', check=False
+                    ).stdout.splitlines()
+
+
+def handles(node):
+    """Return the ids of the volumes with a handle on a node, sorted."""
+    return sorted(re.findall(r'(?m)^localclone-([0-9a-f]{8}-[-0-9a-f]{27})\s',
+                             node.run('dmsetup ls').stdout))
 
 
 def volume_lvs(node):

@@ -55,11 +55,23 @@ def _write_configs(node, conf):
     (libvirt / 'qemu.conf').write_text(nova_config.qemu())
 
 
-def reported(node):
-    """When nova-compute of a node last told that it serves."""
+def _record(node):
+    """Return Nova's record of nova-compute on a node."""
     services = node.lab.client('nova').get('/os-services').json()['services']
-    return next(each['updated_at'] for each in services
+    return next(each for each in services
                 if each['binary'] == NAME and each['host'] == node.name)
+
+
+def reported(node):
+    """Return the time of the last report of nova-compute on a node."""
+    return _record(node)['updated_at']
+
+
+def force_down(node, down) -> None:
+    """Tell Nova to regard nova-compute of a node as down, or no longer."""
+    node.lab.client('nova').put(
+        '/os-services/%s' % _record(node)['id'],
+        {'forced_down': down}).raise_for_status()
 
 
 def is_running(node) -> bool:
