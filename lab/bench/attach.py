@@ -47,7 +47,7 @@ class Attach(base.Base):
         }).raise_for_status()
 
         def ended():
-            row = admin.get('/volumes/' + volume).json()['volume']
+            row = instances.row(self.lab, volume)
             if row['migration_status'] == 'error':
                 raise process.LabError('the stock migration failed')
             return row['migration_status'] == 'success'
@@ -84,9 +84,7 @@ class Attach(base.Base):
         for each in attached:
             observe.wait_moved(self.lab, each.volume_id, 900)
             each.detach()
-        for volume in moving + unrelated:
-            self.demo.delete('/volumes/' + volume).raise_for_status()
-        observe.wait_deleted(self.lab, 300)
+        instances.delete_volumes(self.demo, *moving, *unrelated, timeout=300)
 
     def clones(self, count, mib):
         """Volumes on node1 with so much data each, made in a moment."""

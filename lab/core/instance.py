@@ -97,6 +97,23 @@ def delete_volumes(cinder, *volumes, timeout=90):
     observe.wait_deleted(cinder.lab, timeout)
 
 
+def create_snapshot(cinder, volume_id, timeout=90):
+    """Create a snapshot of a volume, and wait for it; return its id."""
+    snapshot = cinder.post('/snapshots', json={'snapshot': {
+        'volume_id': volume_id}}).raise_for_status().json()['snapshot']['id']
+    process.wait_for('the snapshot', lambda: cinder.get(
+        '/snapshots/' + snapshot).json()['snapshot']['status'] == 'available',
+        timeout)
+    return snapshot
+
+
+def delete_snapshot(cinder, snapshot_id, timeout=60):
+    """Delete a snapshot; wait until its project has no snapshot any more."""
+    cinder.delete('/snapshots/' + snapshot_id).raise_for_status()
+    process.wait_for('the snapshot to go', lambda: not cinder.get(
+        '/snapshots').json()['snapshots'], timeout)
+
+
 def row(lab, volume_id):
     """Return a volume as Cinder shows it to an administrator."""
     return lab.cinder().get('/volumes/' + volume_id).json()['volume']

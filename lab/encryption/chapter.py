@@ -277,16 +277,9 @@ class Chapter:
     def copies(self, row):
         self._writes()
         written = self.server.written()[guest_console.serial(self.data)]
-        snapshot = self.cinder.post('/snapshots', json={'snapshot': {
-            'volume_id': self.data, 'force': True,
-        }}).raise_for_status().json()['snapshot']['id']
-        process.wait_for('the snapshot', lambda: self.cinder.get(
-            '/snapshots/' + snapshot).json()['snapshot'][
-                'status'] == 'available', 90)
+        snapshot = instances.create_snapshot(self.cinder, self.data)
         made = self._copy(snapshot_id=snapshot)
-        self.cinder.delete('/snapshots/' + snapshot).raise_for_status()
-        process.wait_for('the snapshot to go', lambda: not self.cinder.get(
-            '/snapshots').json()['snapshots'], 60)
+        instances.delete_snapshot(self.cinder, snapshot)
         self.server.detach(self.data)
         clone = self._copy(source_volid=self.data)
         for volume in made, clone:

@@ -54,7 +54,8 @@ class ByNova:
 
     def references(self, volume):
         """Of the secrets in the key manager whose keys open a volume."""
-        return ['/secrets/' + row(self.lab, volume)['encryption_key_id']]
+        return ['/secrets/' + instances.row(self.lab, volume)[
+            'encryption_key_id']]
 
     def key(self, volume):
         """What opens a volume: the hexadecimal digits of its secret."""
@@ -88,15 +89,10 @@ class ByDriver(ByNova):
         return self.secrets.named('localclone volume ' + volume)
 
 
-def row(lab, volume):
-    """A volume as the administrator sees it."""
-    return lab.cinder().get('/volumes/' + volume).json()['volume']
-
-
 def backing(lab, volume):
     """The name of the LV of a volume at its home."""
     # Each move gives it another.
-    return 'volume-' + (row(lab, volume)[
+    return 'volume-' + (instances.row(lab, volume)[
         'os-vol-mig-status-attr:name_id'] or volume)
 
 

@@ -413,9 +413,8 @@ class Disk:
         return self.act(action, self.lab.cinder(), **how)
 
     def row(self):
-        """The volume as the administrator sees it."""
-        return self.lab.cinder().get('/volumes/' + self.volume).json()[
-            'volume']
+        """Return the volume as Cinder shows it to an administrator."""
+        return instances.row(self.lab, self.volume)
 
     def is_moving(self):
         """Whether the records have a move of it."""

@@ -286,8 +286,8 @@ class LabTest(testtools.TestCase):
             '/volumes/%s/action' % volume, json={action: how})
 
     def row(self, volume):
-        """A volume as the administrator sees it."""
-        return self.lab.cinder().get('/volumes/' + volume).json()['volume']
+        """Return a volume as Cinder shows it to an administrator."""
+        return instances.row(self.lab, volume)
 
     def force_detach(self, attached):
         """As an operator's tool does that knows no connector.

@@ -42,14 +42,14 @@ class DriverTest(base.LabTest):
         volumes.key_manager(self.lab, on)
 
     def encrypted(self, size=1, node='node1', **source):
-        """A volume that is encrypted by the driver; its id."""
-        if not source:
-            return instances.create_volume(self.demo, size, TYPE, 120, node)
-        volume = self.demo.post('/volumes', json={'volume': dict(
-            {'size': size}, **source)}).raise_for_status().json()[
-                'volume']['id']
-        instances.wait_status(self.demo, volume, 'available', 120)
-        return volume
+        """Create a volume which the driver encrypts; return its id.
+
+        :param node: the name of its home, unless it has a source
+        :param source: ``snapshot_id`` or ``source_volid``
+        """
+        return instances.create_volume(
+            self.demo, size, None if source else TYPE, 120,
+            None if source else node, **source)
 
     def secret_names(self, volume):
         return self.secrets.named('localclone volume ' + volume)

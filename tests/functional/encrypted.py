@@ -4,7 +4,6 @@
 import json
 
 from lab.core import instance as instances
-from lab.core import observe
 from lab.keys import types
 from lab.keys import volumes
 from lab.nova import compute
@@ -67,15 +66,13 @@ class EncryptedTest(base.LabTest):
             types.make(self.lab, self.type_name, {})
 
     def encrypted(self, node=None, image=None, **source):
-        """A volume of the encrypted type; its id."""
-        if not source:
-            return instances.create_volume(
-                self.owner, 1, self.type_name, 180, node and node.name,
-                image)
-        volume = self.owner.post('/volumes', json={'volume': dict(
-            source, size=1)}).raise_for_status().json()['volume']['id']
-        instances.wait_status(self.owner, volume, 'available', 120)
-        return volume
+        """Create a volume of the encrypted type; return its id.
+
+        :param source: ``snapshot_id`` or ``source_volid``
+        """
+        return instances.create_volume(
+            self.owner, 1, None if source else self.type_name, 180,
+            node and node.name, image, **source)
 
     # -- what is seen of a volume
 
@@ -130,30 +127,19 @@ class ServerTest(EncryptedTest):
         for node in self.lab.nodes.values():
             if node.is_on and not compute.is_running(node):
                 compute.service(node, 'start')
-        nova = self.lab.client('nova')
-        for found in nova.get('/servers?all_tenants=1').json()['servers']:
-            servers.Server(self.lab, found['id']).delete()
+        servers.delete_all(self.lab)
 
     def boot(self, node, *volumes):
-        """A server on a node, from an encrypted volume of the image.
+        """Boot a server on a node from an encrypted volume.
 
-        :param volumes: more of them
+        :param volumes: the ids of more volumes
+        :returns: the server; the id of its root volume
         """
         root = self.encrypted(node, servers.image(self.lab))
-        server = servers.Server.boot(self.lab, root, node.name)
-        for volume in volumes:
-            server.attach(volume)
-        server.wait_verified(root, *volumes)
+        server = servers.Server.boot(self.lab, root, node.name, *volumes)
+        server.wait_verified()
         return server, root
 
     def has_mark(self, node, volume):
         """Whether anything that a guest has written is to be read there."""
         return volumes.has_mark(node, self.backing(volume), MARK)
-
-    def guest_bytes(self, server, volume):
-        """The size of a volume, as QEMU gives it to its guest."""
-        return server.disk_bytes(volume)
-
-    def wait_moved(self, volume):
-        """Wait until nothing of a move of this volume is left to be done."""
-        observe.wait_no_move(self.lab, volume)

@@ -201,11 +201,7 @@ class BootTest(encrypted.DriverTest):
 class CopiesTest(encrypted.DriverTest):
 
     def snapshot(self, volume):
-        snapshot = self.demo.post('/snapshots', json={'snapshot': {
-            'volume_id': volume}}).raise_for_status().json()['snapshot']['id']
-        process.wait_for('the snapshot', lambda: self.demo.get(
-            '/snapshots/' + snapshot).json()['snapshot'][
-                'status'] == 'available', 60, every=0.5)
+        snapshot = instances.create_snapshot(self.demo, volume)
         self.addCleanup(self.drop, snapshot)
         return snapshot
 

@@ -7,7 +7,6 @@ that is written anew is a volume that is lost.
 
 from lab.core import capture
 from lab.core import instance as instances
-from lab.core import observe
 from lab.core import process
 from tests.functional import encrypted
 
@@ -30,12 +29,12 @@ class GuestTest(encrypted.ServerTest):
         for each in (volume, root):
             self.assertFalse(self.has_mark(self.n1, each))
             self.assertEqual(GIB - encrypted.HEADER,
-                             self.guest_bytes(server, each))
+                             server.disk_bytes(each))
             self.assertIn('/dev/localclone/' + each, self.n1.run(
                 ['virsh', 'dumpxml', server.domain]).stdout)
         # The check can tell.
         self.assertTrue(self.has_mark(self.n1, plain))
-        self.assertEqual(GIB, self.guest_bytes(server, plain))
+        self.assertEqual(GIB, server.disk_bytes(plain))
         written = server.written()
         server.reboot()
         server.wait_found(written)
@@ -50,12 +49,11 @@ class GuestTest(encrypted.ServerTest):
     def test_is_deferred_its_guest_at_length(self):
         volume = self.encrypted(self.n1)
         before = self.header(self.n1, volume)
-        server, root = self.boot(self.n1, volume)
+        server, _root = self.boot(self.n1, volume)
         with capture.Capture(self.n1, encrypted.MARK) as tap:
             server.migrate(self.n2)
-            server.wait_verified(root, volume)
-            for each in (root, volume):
-                self.wait_moved(each)
+            server.wait_verified()
+            server.wait_no_move()
         self.assertGreater(tap.seen, encrypted.MIB)
         self.assertEqual(0, tap.found)  # it can tell: see below
         self.assertEqual('node2', instances.home(self.lab, volume))
@@ -66,8 +64,7 @@ class GuestTest(encrypted.ServerTest):
         volume = self.encrypted(self.n2)
         plain = self.volume()
         before = self.header(self.n2, volume)
-        server, root = self.boot(self.n2, volume)
-        server.wait_writing(root, volume)
+        server, _root = self.boot(self.n2, volume)
         written = server.written()
         self.n2.power_cut()
         self.n2.power_on()
@@ -82,35 +79,29 @@ class GuestTest(encrypted.ServerTest):
         process.wait_for('the guest to run', lambda: (
             server.show()['status'] == 'ACTIVE'), 180, every=1)
         server.wait_found(written)
-        server.wait_verified(root, volume)
+        server.wait_verified()
         self.assertEqual(before, self.header(self.n2, volume))
         server.detach(volume)
         # To where a server is that has another home.
         other, _root = self.boot(self.n1)
         other.attach(volume)
         other.wait_found({volume[:20]: written[volume[:20]]})
-        self.wait_moved(volume)
+        other.wait_no_move()
         self.assertEqual(before, self.header(self.n1, volume))
         # The tap can tell.
         other.attach(plain)
-        other.wait_verified(plain)
+        other.wait_verified()
         other.detach(plain)
         with capture.Capture(self.n1, encrypted.MARK) as tap:
             server.attach(plain)
-            self.wait_moved(plain)
+            server.wait_no_move()
         self.assertGreater(tap.found, 0)
 
     def test_grows_and_is_copied_at_length(self):
         volume = self.encrypted(self.n1)
         server, root = self.boot(self.n1, volume)
-        server.wait_writing(volume)
         written = server.written()[volume[:20]]
-        snapshot = self.owner.post('/snapshots', json={'snapshot': {
-            'volume_id': volume, 'force': True}},
-        ).raise_for_status().json()['snapshot']['id']
-        process.wait_for('the snapshot', lambda: self.owner.get(
-            '/snapshots/' + snapshot).json()['snapshot'][
-                'status'] == 'available', 60)
+        snapshot = instances.create_snapshot(self.owner, volume)
         made = self.encrypted(snapshot_id=snapshot)
         self.owner.delete('/snapshots/' + snapshot).raise_for_status()
         server.detach(volume)
@@ -135,14 +126,12 @@ class GuestTest(encrypted.ServerTest):
         # Nova has no way to tell QEMU of a longer local disk.
         server.reboot()
         self.assertEqual(2 * GIB - encrypted.HEADER,
-                         self.guest_bytes(server, volume))
-        server.wait_verified(root, volume)
+                         server.disk_bytes(volume))
+        server.wait_verified()
         self.assertEqual(before, self.header(self.n1, volume))
         self.assertFalse(self.has_mark(self.n1, volume))
         server.delete()
-        for each in (volume, made, clone, root):
-            self.owner.delete('/volumes/' + each).raise_for_status()
-        observe.wait_deleted(self.lab)
+        instances.delete_volumes(self.owner, volume, made, clone, root)
 
 
 class HeaderTest(encrypted.EncryptedTest):

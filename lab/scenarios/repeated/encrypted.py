@@ -5,9 +5,9 @@ keys and ciphers.
 
 import functools
 
+from lab.core import instance as instances
 from lab.core import observe
 from lab.core import process
-from lab.keys import volumes
 from lab.scenarios import encrypted_disk
 from lab.scenarios import owners
 from lab.scenarios.repeated import moves
@@ -44,7 +44,7 @@ class Beside(snapshots.Uncommitted):
                 )).json()['volume']['id']
                 self.made = encrypted_disk.EncryptedDisk(disk.lab, made)
                 process.wait_for('a node for it', lambda: _is_placed(
-                    volumes.row(disk.lab, made)), requests.ANSWERED)
+                    instances.row(disk.lab, made)), requests.ANSWERED)
             finally:
                 observe.take_volumes(disk.lab)
 
