@@ -9,6 +9,28 @@ from lab.core import report
 
 ROUNDS = 3
 MARK = 'the first block of the volume'
+#: Export %(device)s as %(target)s at %(address)s without the driver.
+EXPORT = '''
+set -e
+core=/sys/kernel/config/target/core/iblock_99/bench
+tpg=/sys/kernel/config/target/iscsi/%(target)s/tpgt_1
+mkdir -p $core $tpg/np/%(address)s:3260 $tpg/lun/lun_0
+echo udev_path=%(device)s >$core/control
+echo 1 >$core/enable
+ln -s $core $tpg/lun/lun_0/bench
+for each in authentication=0 generate_node_acls=1 demo_mode_write_protect=1
+do echo ${each#*=} >$tpg/attrib/${each%%=*}; done
+echo 1 >$tpg/enable
+'''
+#: Remove the export.
+UNEXPORT = '''
+tpg=/sys/kernel/config/target/iscsi/%(target)s/tpgt_1
+echo 0 >$tpg/enable
+rm -f $tpg/lun/lun_0/bench
+rmdir $tpg/lun/lun_0 $tpg/np/* $tpg ${tpg%%/*}
+rmdir /sys/kernel/config/target/core/iblock_99/bench
+rmdir /sys/kernel/config/target/core/iblock_99
+'''
 
 
 #: The columns of a figure.

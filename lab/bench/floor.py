@@ -22,16 +22,7 @@ dmsetup message $pool-tpool 0 reserve_metadata_snap
 thin_dump -m -f xml ${pool}_tmeta >/dev/null
 dmsetup message $pool-tpool 0 release_metadata_snap
 dmsetup create floor --table "0 $(blockdev --getsz $lv) linear $lv 0"
-core=/sys/kernel/config/target/core/iblock_99/floor
-tpg=/sys/kernel/config/target/iscsi/%(target)s/tpgt_1
-mkdir -p $core $tpg/np/%(address)s:3260 $tpg/lun/lun_0
-echo udev_path=/dev/mapper/floor >$core/control
-echo 1 >$core/enable
-ln -s $core $tpg/lun/lun_0/floor
-for each in authentication=0 generate_node_acls=1 demo_mode_write_protect=1
-do echo ${each#*=} >$tpg/attrib/${each%%=*}; done
-echo 1 >$tpg/enable
-'''
+''' + base.EXPORT
 #: At the destination: LVs, log-in, clone, handle, a first read.
 _DESTINATION = '''
 set -e
@@ -60,13 +51,7 @@ iscsiadm -m node -T %(target)s --logout
 iscsiadm -m node -T %(target)s -o delete
 lvremove -q -f cinder-volumes/floor cinder-volumes/floor-meta
 '''
-_GONE_HERE = '''
-tpg=/sys/kernel/config/target/iscsi/%(target)s/tpgt_1
-echo 0 >$tpg/enable
-rm -f $tpg/lun/lun_0/floor
-rmdir $tpg/lun/lun_0 $tpg/np/* $tpg ${tpg%%/*}
-rmdir /sys/kernel/config/target/core/iblock_99/floor
-rmdir /sys/kernel/config/target/core/iblock_99
+_GONE_HERE = base.UNEXPORT + '''
 dmsetup remove --retry floor
 lvremove -q -f cinder-volumes/floor
 '''
@@ -111,7 +96,8 @@ class Floor(base.Base):
         return sum(base.started(node) for node in (self.n1, self.n2))
 
     def _bare(self):
-        names = {'target': _TARGET, 'address': self.n1.address}
+        names = {'target': _TARGET, 'address': self.n1.address,
+                 'device': '/dev/mapper/floor'}
         self.n1.run('lvcreate -q -y -V 1g -T cinder-volumes/'
                     'cinder-volumes-pool -n floor')
         try:

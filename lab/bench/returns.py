@@ -45,18 +45,6 @@ dmsetup message $pool-tpool 0 reserve_metadata_snap
 thin_delta -m --thin1 $(id complete) --thin2 $(id away) ${pool}_tmeta
 dmsetup message $pool-tpool 0 release_metadata_snap
 """
-_OFFER = """
-set -e
-core=/sys/kernel/config/target/core/iblock_98/returns
-tpg=/sys/kernel/config/target/iscsi/%(target)s/tpgt_1
-mkdir -p $core $tpg/np/%(address)s:3260 $tpg/lun/lun_0
-echo udev_path=/dev/cinder-volumes/%(name)s >$core/control
-echo 1 >$core/enable
-ln -s $core $tpg/lun/lun_0/returns
-for each in authentication=0 generate_node_acls=1 demo_mode_write_protect=1
-do echo ${each#*=} >$tpg/attrib/${each%%=*}; done
-echo 1 >$tpg/enable
-"""
 _LOG_IN = """
 set -e
 on="-m node -T %(target)s -p %(address)s:3260"
@@ -70,14 +58,6 @@ readlink -f $disk
 _LOG_OUT = """
 iscsiadm -m node -T %(target)s --logout
 iscsiadm -m node -T %(target)s -o delete
-"""
-_WITHDRAW = """
-tpg=/sys/kernel/config/target/iscsi/%(target)s/tpgt_1
-echo 0 >$tpg/enable
-rm -f $tpg/lun/lun_0/returns
-rmdir $tpg/lun/lun_0 $tpg/np/* $tpg ${tpg%%/*}
-rmdir /sys/kernel/config/target/core/iblock_98/returns
-rmdir /sys/kernel/config/target/core/iblock_98
 """
 _OVER = {
     'fresh': 'lvcreate -q -y -V %(size)dm -T {} -n fresh'.format(_POOL),
@@ -135,22 +115,25 @@ class Returns(base.Base):
         here, there = self.n1, self.n2
         try:
             here.run(_LEAVE % values, timeout=300)
-            here.run(_OFFER % dict(values, name='kept',
-                                   address=here.address))
+            here.run(base.EXPORT % dict(
+                values, device='/dev/cinder-volumes/kept',
+                address=here.address))
             disk = self._log_in(there, here)
             there.run(_ARRIVE % dict(values, disk=disk), timeout=300)
             there.run(_LOG_OUT % values)
-            here.run(_WITHDRAW % values)
+            here.run(base.UNEXPORT % values)
             there.run(_WRITE % values, timeout=300)
-            there.run(_OFFER % dict(values, name='away',
-                                    address=there.address))
+            there.run(base.EXPORT % dict(
+                values, device='/dev/cinder-volumes/away',
+                address=there.address))
             whole, changed = [[
                 self._copied(here, there, dict(values, over=over))
                 for _round in range(base.ROUNDS)]
                 for over in ('fresh', 'back')]
         finally:
             for node, script in ((here, _LOG_OUT), (there, _LOG_OUT),
-                                 (here, _WITHDRAW), (there, _WITHDRAW)):
+                                 (here, base.UNEXPORT),
+                                 (there, base.UNEXPORT)):
                 node.run(script % values, check=False)
             for node in (here, there):
                 node.run('lvremove -q -f $(for each in kept fresh back away '

@@ -246,9 +246,14 @@ def checksum(node, path, mib, first_mib=0, timeout=300):
 
     :raises LabError: if it can't be read, or ends before the area does
     """
-    return node.run([
-        '/usr/bin/python3', '-S', node.lab.repo / 'lab/guest/disk_io.py',
-        'sum', path, first_mib, mib], timeout=timeout).stdout
+    return node.run(_disk_io(node, 'sum', path, first_mib, mib),
+                    timeout=timeout).stdout
+
+
+def _disk_io(node, *words):
+    """Return the command line of :mod:`lab.guest.disk_io` on a node."""
+    return ['/usr/bin/python3', '-S',
+            node.lab.repo / 'lab/guest/disk_io.py', *words]
 
 
 def checksum_of_zeros(mib):
@@ -266,10 +271,9 @@ def start_writing(node, path, first_mib, length_mib, seconds, seed, rate):
     :returns: a :class:`lab.core.node.Running`; it prints the acknowledged
         blocks
     """
-    return node.popen([
-        '/usr/bin/python3', '-S', node.lab.repo / 'lab/guest/disk_io.py',
-        'write', path, first_mib * 256, length_mib * 256, seconds, seed,
-        rate], timeout=seconds + 60)
+    return node.popen(
+        _disk_io(node, 'write', path, first_mib * 256, length_mib * 256,
+                 seconds, seed, rate), timeout=seconds + 60)
 
 
 def stop_writing(node, path=''):
@@ -323,8 +327,6 @@ class Attached:
 
     def verify(self, *acknowledged, timeout=120):
         """Verify all acknowledged blocks on this node; return the verdict."""
-        return self.node.run([
-            '/usr/bin/python3', '-S',
-            self.node.lab.repo / 'lab/guest/disk_io.py',
-            'verify', self.path], timeout=timeout,
+        return self.node.run(
+            _disk_io(self.node, 'verify', self.path), timeout=timeout,
             stdin=b''.join(acknowledged)).stdout.splitlines()[0]

@@ -91,10 +91,15 @@ def move_records(lab):
         "WHERE deleted = 0 AND migration_status LIKE 'target:%'")]
 
 
+def is_moving(lab, volume_id):
+    """Return whether the database has a move of a volume."""
+    return any(moving == volume_id for moving, _token in move_records(lab))
+
+
 def wait_moved(lab, volume_id, timeout=300):
     """Wait until a volume's move has ended with success."""
     def ended():
-        if any(moving == volume_id for moving, _token in move_records(lab)):
+        if is_moving(lab, volume_id):
             return None
         volume = lab.cinder().get('/volumes/' + volume_id).json()['volume']
         return volume['migration_status'] == 'success'
@@ -103,11 +108,9 @@ def wait_moved(lab, volume_id, timeout=300):
 
 
 def wait_no_move(lab, volume_id, timeout=300):
-    """Wait until nothing of a volume's move is left to be done."""
-    process.wait_for(
-        'the copy of %s to end' % volume_id, lambda: not any(
-            moving == volume_id for moving, _token in move_records(lab)),
-        timeout, every=1)
+    """Wait until a volume has no move, or its move has ended."""
+    process.wait_for('the copy of %s to end' % volume_id,
+                     lambda: not is_moving(lab, volume_id), timeout, every=1)
 
 
 def wait_deleted(lab, timeout=90):

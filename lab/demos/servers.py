@@ -81,9 +81,7 @@ class Operations:
 
     def reboot(self):
         """Reboot the server (hard)."""
-        before = self.server.written()
-        self.step('hard reboot', self.server.reboot())
-        self.proven('the guest finds all it had written', before)
+        self.keeps(('hard reboot', self.server.reboot))
 
     def rebuild(self):
         """Rebuild twice: keep the root volume, then write the image again."""
@@ -116,21 +114,23 @@ class Operations:
 
     def cold_migrate(self):
         """Confirm a cold migration."""
-        before, there = self.server.written(), self.server.other_node
-        self.step('cold migration', self.server.cold_migrate(there))
-        self.step('confirm', self.server.confirm())
-        self.proven('the guest finds all it had written', before)
+        there = self.server.other_node
+        self.keeps(('cold migration',
+                    lambda: self.server.cold_migrate(there)),
+                   ('confirm', self.server.confirm))
 
     def revert(self):
         """Revert a cold migration after the copies: they go back."""
-        before, here = self.server.written(), self.server.node
-        self.step('cold migration',
-                  self.server.cold_migrate(self.server.other_node))
-        self.proven('the guest finds all it had written', before)
-        before = self.server.written()
-        self.step('revert', self.server.revert())
+        there = self.server.other_node
+        self._there_and_back('cold migration',
+                             lambda: self.server.cold_migrate(there))
+
+    def _there_and_back(self, what, go):
+        """Run an operation which moves the server, and revert it."""
+        here = self.server.node
+        self.keeps((what, go))
+        self.keeps(('revert', self.server.revert))
         self.report.check('the server is back', self.server.node is here)
-        self.proven('the guest finds all it had written', before)
 
     def revert_early(self):
         """Revert during the copies: remote attachments until the next attach.
@@ -174,17 +174,10 @@ class Operations:
 
     def resize(self):
         """Revert a resize, then confirm a resize."""
-        before, here = self.server.written(), self.server.node
-        self.step('resize', self.server.resize(guest_image.LARGER))
-        self.proven('the guest finds all it had written', before)
-        before = self.server.written()
-        self.step('revert', self.server.revert())
-        self.report.check('the server is back', self.server.node is here)
-        self.proven('the guest finds all it had written', before)
-        before = self.server.written()
-        self.step('resize', self.server.resize(guest_image.LARGER))
-        self.step('confirm', self.server.confirm())
-        self.proven('the guest finds all it had written', before)
+        def resize():
+            return self.server.resize(guest_image.LARGER)
+        self._there_and_back('resize', resize)
+        self.keeps(('resize', resize), ('confirm', self.server.confirm))
 
     def power_cut(self):
         """Cut the node's power; the handles are there before Nova starts."""
@@ -323,6 +316,16 @@ class Operations:
         """
         self.report.step(what, seconds, (
             'on ' + self.server.node.name) if where is None else where)
+
+    def keeps(self, *steps):
+        """Run steps, and check that the guest finds all its blocks.
+
+        :param steps: (title, call) of each; the call returns its seconds
+        """
+        before = self.server.written()
+        for what, call in steps:
+            self.step(what, call())
+        self.proven('the guest finds all it had written', before)
 
     def proven(self, what, before):
         """Check that all blocks are there, and the volumes local.

@@ -185,12 +185,7 @@ class Chapter:
         self.lab.wait_for_services()
         compute.wait(self.lab)
         if not self.way.unlocks_at_boot:
-            # Nova starts the server, but may not read its owner's secrets.
-            # A request before nova-compute has failed ends nova-compute.
-            self.server.wait_status('ERROR', 240)
-            self.server.act('reboot', {'type': 'HARD'}).raise_for_status()
-            process.wait_for('the guest to run', lambda: (
-                self.server.show()['status'] == 'ACTIVE'), 240, every=1)
+            self.server.reboot_failed()
         self._found(written)
         row.detail += 'services and guest again after %.0f s' % (
             time.monotonic() - began)

@@ -276,6 +276,17 @@ class Server:
         """Reboot the server (hard)."""
         return self.operate('reboot', {'type': 'HARD'})
 
+    def reboot_failed(self, timeout=240) -> None:
+        """Reboot a server which Nova could not start with its node.
+
+        Nova fails as it has no right to the owner's secrets. A request before
+        nova-compute has failed ends nova-compute of 34.0.0 with the error.
+        """
+        self.wait_status('ERROR', timeout)
+        self.act('reboot', {'type': 'HARD'}).raise_for_status()
+        process.wait_for('the guest to run', lambda: (
+            self.show()['status'] == 'ACTIVE'), timeout, every=1)
+
     def rebuild(self, version=None):
         """Rebuild the server from the guest's image.
 

@@ -417,9 +417,8 @@ class Disk:
         return instances.row(self.lab, self.volume)
 
     def is_moving(self):
-        """Whether the records have a move of it."""
-        return any(volume == self.volume
-                   for volume, _token in observe.move_records(self.lab))
+        """Return whether the database has a move of the volume."""
+        return observe.is_moving(self.lab, self.volume)
 
     def exists(self):
         """Whether Cinder still has it."""

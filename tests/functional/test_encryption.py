@@ -71,13 +71,7 @@ class GuestTest(encrypted.ServerTest):
         # As the unit does, before Nova starts.
         self.assertEqual(0, self.n2.operator('restore').returncode)
         self.lab.start_services(self.n2)
-        # Nova tries as the node starts, but has no right to the key. Asked
-        # before it has tried, nova-compute of 34.0.0 ends with that error.
-        server.wait_status('ERROR', 180)
-        self.assertEqual(202, server.act(
-            'reboot', {'type': 'HARD'}).status_code)
-        process.wait_for('the guest to run', lambda: (
-            server.show()['status'] == 'ACTIVE'), 180, every=1)
+        server.reboot_failed(180)
         server.wait_found(written)
         server.wait_verified()
         self.assertEqual(before, self.header(self.n2, volume))
