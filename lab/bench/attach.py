@@ -87,7 +87,10 @@ class Attach(base.Base):
         instances.delete_volumes(self.demo, *moving, *unrelated, timeout=300)
 
     def clones(self, count, mib):
-        """Volumes on node1 with so much data each, made in a moment."""
+        """Create clones of one volume on node1; return their ids.
+
+        :param mib: of data in each
+        """
         source = self.prepared(1)
         attached = self.instance.attach(source, self.n1)
         self.n1.run('dd if=/dev/urandom of=%s bs=1M count=%d oflag=direct '
