@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volumes that Nova encrypts: real Nova, libvirt, QEMU and Barbican.
 
-Whatever goes wrong, the header of such a volume stays as it was: a header
-that is written anew is a volume that is lost.
+The header of a volume must never change: a header written again is a lost
+volume.
 """
 
 from lab.core import capture
@@ -11,13 +11,13 @@ from lab.core import process
 from tests.functional import encrypted
 
 GIB = 1 << 30
-#: Reads of the header fail, writes to it do not: what makes Nova format.
+#: Reads of the header fail, and writes succeed, so that Nova formats.
 BLIND = ('0 4096 flakey {0} {1} 0 1 1 error_reads\\n'
          '4096 {2} linear {0} {3}\\n')
 
 
 class GuestTest(encrypted.ServerTest):
-    """Guests that write; see guest.c."""
+    """Tests with writing guests; see guest.c."""
 
     def test_only_the_guest_reads_what_it_wrote_at_length(self):
         volume = self.encrypted(self.n1)
@@ -76,7 +76,7 @@ class GuestTest(encrypted.ServerTest):
         server.wait_verified()
         self.assertEqual(before, self.header(self.n2, volume))
         server.detach(volume)
-        # To where a server is that has another home.
+        # Attach it to a server on the other node.
         other, _root = self.boot(self.n1)
         other.attach(volume)
         other.wait_found({volume[:20]: written[volume[:20]]})
@@ -107,7 +107,7 @@ class GuestTest(encrypted.ServerTest):
                                 self.row(each)['encryption_key_id'])
             server.attach(each)
             copy = server.wait_copied(each, least).copies[each[:20]]
-            if each == clone:  # and what it wrote when the disk went
+            if each == clone:  # and the last write before the detach
                 self.assertGreaterEqual(copy['sum'], last)
             self.assertTrue(server.console().clean)
             server.detach(each)
@@ -129,7 +129,7 @@ class GuestTest(encrypted.ServerTest):
 
 
 class HeaderTest(encrypted.EncryptedTest):
-    """What Nova and os-brick may do to a header, without a guest."""
+    """Requests of Nova and os-brick on a header, without a guest."""
 
     owner_name = 'demo'
 
@@ -157,14 +157,14 @@ class HeaderTest(encrypted.EncryptedTest):
 
     def test_read_error_when_nova_looks_at_length(self):
         self.assertEqual(0, self.encryptor(self.attached, 'attach'))
-        self.n1.service('stop')  # its look would mend the handle
+        self.n1.service('stop')  # its sweep would repair the handle
         self.blind()
         self.assertNotEqual(0, self.encryptor(self.attached, 'attach'))
         self.blind(False)
         self.restart(self.n1, 'start')
         self.assertEqual(self.before, self.header(self.n1, self.volume_id))
         self.assertEqual(0, self.encryptor(self.attached, 'attach'))
-        # An error that was gone when Nova formatted.
+        # The error is gone when Nova formats.
         self.assertNotEqual(0, self.encryptor(self.attached, 'format'))
         self.assertEqual(self.before, self.header(self.n1, self.volume_id))
         # The test can tell: without the guard it would have been written.
@@ -175,7 +175,7 @@ class HeaderTest(encrypted.EncryptedTest):
             self.before, self.header(self.n1, self.volume_id))
 
     def blind(self, yes=True):
-        """The handle's header can't be read, but written; or can again."""
+        """Have reads of the handle's header fail, or succeed again."""
         handle = 'localclone-' + self.volume_id
         if yes:
             self.table = self.n1.run(
