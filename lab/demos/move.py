@@ -68,10 +68,9 @@ class Demo:
         return attached
 
     def fill(self, attached):
-        """A file system with files on it; their checksums.
+        """Write files to the volume; return their checksums.
 
-        Most of the rest of the volume is written, too: what is not is not
-        copied, and there would be little to watch.
+        Most of the volume is written before: a move does not copy holes.
         """
         began = time.monotonic()
         instances.occupy(attached.node, attached.path, self.size * 768)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo of Nova's operations on a server with local volumes.
 
-Each operation begins and ends with a running server which writes to two
-volumes, its root volume among them. After each operation the guest must have
+Each operation begins and ends with a running server. Its guest writes to
+two volumes, its root volume among them. After each operation the guest must have
 found all its blocks, and nodes and database must have no leftovers.
 """
 
@@ -41,7 +41,7 @@ class Operations:
         self.server = None
 
     def run(self, wanted):
-        """Run the operations that are wanted.
+        """Run the wanted operations.
 
         :param wanted: returns whether an operation is wanted, by its name
         """
@@ -217,7 +217,7 @@ class Operations:
         self.repaired(before)
 
     def evacuate(self):
-        """Evacuate from a node which is down, as are the volumes."""
+        """Evacuate from a node without power; its volumes are down, too."""
         node, there = self.server.node, self.server.other_node
         before = self.server.written()
         node.power_cut()
@@ -296,7 +296,7 @@ class Operations:
         self.proven('nothing is lost', before)
 
     def start(self, node):
-        """Start the services of a node which do not run; wait for them."""
+        """Start the stopped services of a node, and wait for them."""
         last = compute.reported(node)
         if not node.serves:
             node.service('start')

@@ -18,7 +18,7 @@ from lab.nova import server as servers
 from lab.scenarios.requests import must
 
 #: The owner of the volumes. Only administrators migrate servers, and only
-#: members of a key's own project may read the key that Nova encrypts with.
+#: members of a key's own project may read the key of Nova's encryption.
 OWNER = 'admin'
 #: The last steps of each chapter.
 LAST = ('keys', 'shred')
@@ -33,7 +33,7 @@ def drop_stolen(node):
 
 
 class Chapter:
-    """The steps; each begins with the state that its predecessor has left.
+    """The steps; each begins with the state after its predecessor.
 
     :param way: a class of :mod:`lab.keys.volumes`: the type of encryption
     """
