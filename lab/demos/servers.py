@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo of Nova's operations on a server with local volumes.
 
-Each operation begins and ends with a running server. Its guest writes to
-two volumes, its root volume among them. After each operation the guest must have
+Each operation begins and ends with a running server. Its guest writes to two
+volumes, its root volume among them. After each operation the guest must have
 found all its blocks, and nodes and database must have no leftovers.
 """
 
