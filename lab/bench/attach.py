@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an attach takes: alone, and beside others' moves."""
+"""Measures an attach, alone and during moves of other volumes."""
 
 from concurrent import futures
 import functools
@@ -11,15 +11,18 @@ from lab.core import instance as instances
 from lab.core import observe
 from lab.core import process
 
-#: Seconds after which an attach has nothing to do with the last one.
+#: Seconds between two attaches which must not affect each other.
 APART = 20
 
 
 class Attach(base.Base):
-    """Attaches on the node that has not the volume."""
+    """Attaches on the node without the volume."""
 
     def attach(self, sizes):
-        """Attaches on the other node, beside a stock migration and attach."""
+        """Attach on the other node, compared to a stock migration.
+
+        :param sizes: of the volumes, GiB
+        """
         taken = {size: [] for size in sizes}
         for _round in range(base.ROUNDS):
             for size in sizes:
@@ -38,7 +41,7 @@ class Attach(base.Base):
 
     @functools.cache
     def generic(self, size):
-        """Cinder's own way: generic migration, then an attach."""
+        """Return the seconds of Cinder's generic migration and an attach."""
         volume = self.prepared(size, 'stock')
         admin = self.lab.cinder()
         began = time.monotonic()
@@ -47,7 +50,7 @@ class Attach(base.Base):
         }).raise_for_status()
 
         def ended():
-            row = admin.get('/volumes/' + volume).json()['volume']
+            row = instances.row(self.lab, volume)
             if row['migration_status'] == 'error':
                 raise process.LabError('the stock migration failed')
             return row['migration_status'] == 'success'
@@ -59,11 +62,13 @@ class Attach(base.Base):
         return migrated + seconds
 
     def beside_moves(self, count=20, mib=768):
-        """An attach while other volumes move, beside one at rest; the
-        service's memory then.
+        """Measure an attach during moves, compared to an attach at rest.
 
-        Each comes by itself, as one does that has nothing to do with others:
-        copies give way less to one that follows another at once.
+        The attaches are APART: copies give way less to an attach which
+        follows another at once. The memory of the service is measured, too.
+
+        :param count: of moving volumes
+        :param mib: of data in each
         """
         unrelated = [self.prepared(1) for _round in range(2 * base.ROUNDS)]
         moving = self.clones(count, mib)
@@ -84,12 +89,13 @@ class Attach(base.Base):
         for each in attached:
             observe.wait_moved(self.lab, each.volume_id, 900)
             each.detach()
-        for volume in moving + unrelated:
-            self.demo.delete('/volumes/' + volume).raise_for_status()
-        observe.wait_deleted(self.lab, 300)
+        instances.delete_volumes(self.demo, *moving, *unrelated, timeout=300)
 
     def clones(self, count, mib):
-        """Volumes on node1 with so much data each, made in a moment."""
+        """Create clones of one volume on node1; return their ids.
+
+        :param mib: of data in each
+        """
         source = self.prepared(1)
         attached = self.instance.attach(source, self.n1)
         self.n1.run('dd if=/dev/urandom of=%s bs=1M count=%d oflag=direct '
@@ -104,9 +110,9 @@ class Attach(base.Base):
         return made
 
     def attaches(self, volumes, apart=0):
-        """Seconds from the API call to the first correct read.
+        """Return the seconds from the request to the first correct read.
 
-        :param apart: seconds before each of them
+        :param apart: seconds before each attach
         """
         taken = []
         for volume in volumes:

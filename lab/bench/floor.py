@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An attach on the other node, beside the same steps by bare scripts."""
+"""Measures an attach, compared to the same steps by bare scripts."""
 
 import statistics
 import time
@@ -9,10 +9,10 @@ from lab.core import instance as instances
 from lab.core import observe
 from lab.core import process
 
-#: Seconds after which what was asked before has left nothing to do.
+#: Seconds until nodes have nothing left to do for a request.
 QUIET = 10
 _TARGET = 'iqn.2026-11.org.example:floor'
-#: At the source: flushed, its map read, offered by a device of its own.
+#: At the source: flush, read the map, export by a separate device.
 _SOURCE = '''
 set -e
 lv=/dev/cinder-volumes/floor
@@ -22,16 +22,7 @@ dmsetup message $pool-tpool 0 reserve_metadata_snap
 thin_dump -m -f xml ${pool}_tmeta >/dev/null
 dmsetup message $pool-tpool 0 release_metadata_snap
 dmsetup create floor --table "0 $(blockdev --getsz $lv) linear $lv 0"
-core=/sys/kernel/config/target/core/iblock_99/floor
-tpg=/sys/kernel/config/target/iscsi/%(target)s/tpgt_1
-mkdir -p $core $tpg/np/%(address)s:3260 $tpg/lun/lun_0
-echo udev_path=/dev/mapper/floor >$core/control
-echo 1 >$core/enable
-ln -s $core $tpg/lun/lun_0/floor
-for each in authentication=0 generate_node_acls=1 demo_mode_write_protect=1
-do echo ${each#*=} >$tpg/attrib/${each%%=*}; done
-echo 1 >$tpg/enable
-'''
+''' + base.EXPORT
 #: At the destination: LVs, log-in, clone, handle, a first read.
 _DESTINATION = '''
 set -e
@@ -60,26 +51,20 @@ iscsiadm -m node -T %(target)s --logout
 iscsiadm -m node -T %(target)s -o delete
 lvremove -q -f cinder-volumes/floor cinder-volumes/floor-meta
 '''
-_GONE_HERE = '''
-tpg=/sys/kernel/config/target/iscsi/%(target)s/tpgt_1
-echo 0 >$tpg/enable
-rm -f $tpg/lun/lun_0/floor
-rmdir $tpg/lun/lun_0 $tpg/np/* $tpg ${tpg%%/*}
-rmdir /sys/kernel/config/target/core/iblock_99/floor
-rmdir /sys/kernel/config/target/core/iblock_99
+_GONE_HERE = base.UNEXPORT + '''
 dmsetup remove --retry floor
 lvremove -q -f cinder-volumes/floor
 '''
 
 
 class Floor(base.Base):
-    """What no driver can do without."""
+    """The cost of the steps which each driver needs."""
 
     def over_floor(self, rounds=5):
-        """Seconds of an attach, and how many processes and threads the nodes
-        start for it, beside those of the scripts; medians.
+        """Measure the attach and the scripts, in turn; take the medians.
 
-        Each begins when the nodes have done with what was before.
+        The figures are the seconds, and the number of processes and threads
+        started on the nodes. Each measurement begins on quiet nodes.
         """
         ours, bare = [], []
         volumes = [self.prepared(1) for _round in range(rounds)]
@@ -101,7 +86,7 @@ class Floor(base.Base):
                      unit, statistics.median(each[place] for each in bare))
 
     def _counted(self, call):
-        """(What it returns, seconds, processes and threads)."""
+        """Return (result of the call, seconds, processes and threads)."""
         before, began = self._forks(), time.monotonic()
         result = call()
         seconds = time.monotonic() - began
@@ -111,7 +96,8 @@ class Floor(base.Base):
         return sum(base.started(node) for node in (self.n1, self.n2))
 
     def _bare(self):
-        names = {'target': _TARGET, 'address': self.n1.address}
+        names = {'target': _TARGET, 'address': self.n1.address,
+                 'device': '/dev/mapper/floor'}
         self.n1.run('lvcreate -q -y -V 1g -T cinder-volumes/'
                     'cinder-volumes-pool -n floor')
         try:
@@ -126,23 +112,23 @@ class Floor(base.Base):
 
 
 class Looks(base.Base):
-    """The periodic look at all volumes of a node, with nothing to do."""
+    """The sweep over all volumes of a node, with nothing to do."""
 
     def looks(self, few=10, many=1000):
-        """Seconds of processor time that a look takes.
+        """Measure the processor time of a sweep, in seconds.
 
-        The last that a lab is used for: all these volumes stay.
+        The volumes stay, so that this is the last use of a lab.
         """
         first = instances.create_volume(self.demo, 1, node='node1')
         taken, started = [], []
         for count in (few, many):
-            self.n1.service('stop')  # it would make handles meanwhile
+            self.n1.service('stop')  # or it makes handles now
             self._multiply(first, count)
             with_looks, without = self._taken(10), self._taken(3600)
             taken.append(with_looks[0] - without[0])
             started.append(with_looks[1] - without[1])
-        # The pause is from the end of one to the next, so there are fewer
-        # the longer they take; each starts as many processes and threads.
+        # The pause begins at the end of a sweep: longer sweeps are fewer. Each
+        # sweep starts the same number of processes and threads.
         looks = 10 * started[1] / started[0]
         print('%.1f looks at %d volumes, %d and %d processes and threads' % (
             looks, many, *started), flush=True)
@@ -150,21 +136,22 @@ class Looks(base.Base):
                  taken[0] / 10)
 
     def _taken(self, interval, seconds=100):
-        """What the service takes meanwhile.
+        """Return the consumption of the service.
 
-        :param interval: seconds from look to look
+        :param interval: seconds between two sweeps
+        :param seconds: to measure
         :returns: seconds of processor time; processes and threads started on
             the node
         """
         self.settings({'localclone_reconcile_interval': interval})
-        time.sleep(30)  # what it does once
+        time.sleep(30)  # its work after a start
         before = self._processor(), base.started(self.n1)
         time.sleep(seconds)
         after = self._processor(), base.started(self.n1)
         return after[0] - before[0], after[1] - before[1]
 
     def _multiply(self, volume, count):
-        """As many rows and thin LVs as are needed to have so many."""
+        """Add rows and thin LVs until the node has a number of volumes."""
         columns = [row[0] for row in observe.sql(
             self.lab, "SELECT column_name FROM information_schema.columns "
             "WHERE table_schema = 'cinder' AND table_name = 'volumes'")]
@@ -178,11 +165,10 @@ class Looks(base.Base):
                         others, count - have, others, volume))
         ids = [row[0] for row in observe.sql(
             self.lab, 'SELECT id FROM volumes WHERE deleted = 0')]
-        tags = self.n1.run(  # a boot leaves alone an uncommitted LV
+        tags = self.n1.run(  # a boot skips uncommitted LVs
             'lvs --noheadings -o lv_tags cinder-volumes/volume-' + volume
         ).stdout.strip().replace('localclone.uncommitted', '').split(',')
-        # By one process; it would write down all that there is before and
-        # after each.
+        # By one process without backups of the metadata.
         self.n1.run('have=$(lvs --noheadings -o lv_name cinder-volumes); '
                     'for each in %s; do case $have in *volume-$each*) ;; '
                     '*) echo lvcreate -q -y -A n --noudevsync --config '
@@ -196,7 +182,7 @@ class Looks(base.Base):
         self.n1.operator('restore', timeout=900)
 
     def _processor(self):
-        """Seconds of it that the service and its helpers have had."""
+        """Return the processor seconds of the service and its helpers."""
         return int(self.n1.run(
             'for p in $(pgrep -g $(cat /run/cinder-localclone.pid)); do cut '
             '-d " " -f 14-17 /proc/$p/stat; done | tr " " "\\n" | '

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A volume of a snapshot that is on another node."""
+"""Measures volumes made from a snapshot on another node."""
 
 import statistics
 import time
@@ -7,15 +7,19 @@ import time
 from lab.bench import attach
 from lab.bench import base
 from lab.core import instance as instances
-from lab.core import process
 
 
 class LocalClones(attach.Attach):
-    """Until what the snapshot has can be read on the other node."""
+    """Seconds until the snapshot's data can be read on the other node."""
 
     def local_clones(self, small, large, mib=256):
-        """The same for a large volume and a small one, with as much data;
-        and beside Cinder's own way to the other node.
+        """Measure a large and a small volume with the same data.
+
+        The large volume is compared with Cinder's generic migration, too.
+
+        :param small: GiB
+        :param large: GiB
+        :param mib: of data
         """
         taken = {small: [], large: []}
         for _round in range(base.ROUNDS):
@@ -30,27 +34,14 @@ class LocalClones(attach.Attach):
 
     def _local_clone(self, size, mib):
         volume = self.prepared(size, mib=mib)
-        snapshot = self._snapshot(volume)
+        snapshot = instances.create_snapshot(self.demo, volume)
         began = time.monotonic()
-        answer = self.demo.post('/volumes', json={'volume': {
-            'size': size, 'snapshot_id': snapshot}})
-        made = answer.raise_for_status().json()['volume']['id']
-        instances.wait_status(self.demo, made, 'available')
+        made = instances.create_volume(self.demo, size, None,
+                                       snapshot_id=snapshot)
         attached, _seconds = self.attach_and_read(made)
         seconds = time.monotonic() - began
         attached.detach()
         self.demo.delete('/volumes/' + made).raise_for_status()
-        self.demo.delete('/snapshots/' + snapshot).raise_for_status()
-        process.wait_for('the snapshot to go', lambda: not self.demo.get(
-            '/snapshots').json()['snapshots'], 60)
+        instances.delete_snapshot(self.demo, snapshot)
         self.delete(volume)
         return seconds
-
-    def _snapshot(self, volume):
-        snapshot = self.demo.post('/snapshots', json={'snapshot': {
-            'volume_id': volume}}).raise_for_status().json()['snapshot'][
-                'id']
-        process.wait_for('the snapshot', lambda: self.demo.get(
-            '/snapshots/' + snapshot).json()['snapshot'][
-                'status'] == 'available', 60, every=0.5)
-        return snapshot

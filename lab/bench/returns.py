@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A volume that returns to a home that has kept its former data: what a
-driver could spare that copied only what has changed. Bare scripts; the driver
-does not do it.
+"""Measures the return of a volume to a home with its former data.
+
+A driver could copy only the changed data. This one does not: bare scripts
+show the gain.
 """
 
 import re
@@ -13,8 +14,8 @@ from lab.core import process
 
 _TARGET = 'iqn.2026-11.org.example:returns'
 _POOL = 'cinder-volumes/cinder-volumes-pool'
-#: Here: the home as it was. There: a copy of it, and a thin snapshot of the
-#: moment when that was complete.
+#: Here: the former home. There: a copy of the volume, and a thin snapshot of
+#: the complete copy.
 _LEAVE = """
 set -e
 lvcreate -q -y -V %(size)dm -T {pool} -n kept
@@ -28,7 +29,7 @@ dd if=%(disk)s of=/dev/cinder-volumes/away bs=1M iflag=direct oflag=direct \
     status=none
 lvcreate -q -y -s -kn -n complete cinder-volumes/away
 """.format(pool=_POOL)
-#: What a guest has written since: so many MiB, far from each other.
+#: Later writes of a guest: MiBs far from each other.
 _WRITE = """
 for place in $(seq 0 %(apart)d $((%(size)d - 1))); do
 dd if=/dev/urandom of=/dev/cinder-volumes/away bs=1M count=1 seek=$place \
@@ -36,7 +37,7 @@ dd if=/dev/urandom of=/dev/cinder-volumes/away bs=1M count=1 seek=$place \
 done
 sync -d /dev/cinder-volumes/away
 """
-#: What the pool knows of that, in 64 KiB blocks or whatever its chunks are.
+#: The changes which the pool knows, in its chunks (64 KiB).
 _CHANGED = """
 set -e
 id() { lvs --noheadings -o thin_id cinder-volumes/$1 | tr -d ' '; }
@@ -44,18 +45,6 @@ pool=/dev/mapper/cinder--volumes-cinder--volumes--pool
 dmsetup message $pool-tpool 0 reserve_metadata_snap
 thin_delta -m --thin1 $(id complete) --thin2 $(id away) ${pool}_tmeta
 dmsetup message $pool-tpool 0 release_metadata_snap
-"""
-_OFFER = """
-set -e
-core=/sys/kernel/config/target/core/iblock_98/returns
-tpg=/sys/kernel/config/target/iscsi/%(target)s/tpgt_1
-mkdir -p $core $tpg/np/%(address)s:3260 $tpg/lun/lun_0
-echo udev_path=/dev/cinder-volumes/%(name)s >$core/control
-echo 1 >$core/enable
-ln -s $core $tpg/lun/lun_0/returns
-for each in authentication=0 generate_node_acls=1 demo_mode_write_protect=1
-do echo ${each#*=} >$tpg/attrib/${each%%=*}; done
-echo 1 >$tpg/enable
 """
 _LOG_IN = """
 set -e
@@ -70,14 +59,6 @@ readlink -f $disk
 _LOG_OUT = """
 iscsiadm -m node -T %(target)s --logout
 iscsiadm -m node -T %(target)s -o delete
-"""
-_WITHDRAW = """
-tpg=/sys/kernel/config/target/iscsi/%(target)s/tpgt_1
-echo 0 >$tpg/enable
-rm -f $tpg/lun/lun_0/returns
-rmdir $tpg/lun/lun_0 $tpg/np/* $tpg ${tpg%%/*}
-rmdir /sys/kernel/config/target/core/iblock_98/returns
-rmdir /sys/kernel/config/target/core/iblock_98
 """
 _OVER = {
     'fresh': 'lvcreate -q -y -V %(size)dm -T {} -n fresh'.format(_POOL),
@@ -109,9 +90,9 @@ lvremove -q -f cinder-volumes/returns-meta >/dev/null
 
 
 def equal_ranges(delta, size):
-    """What need not be copied: [(first byte, bytes)].
+    """Return the unchanged ranges: [(first byte, bytes)].
 
-    :param delta: what thin_delta(8) prints of two devices, as XML
+    :param delta: the XML which thin_delta(8) prints of two devices
     :param size: of the volume, bytes
     """
     block = 512 * int(re.search(r'data_block_size="(\d+)"', delta).group(1))
@@ -123,34 +104,37 @@ def equal_ranges(delta, size):
 
 
 class Returns(base.Base):
-    """Back to a home that has kept what there was, beside a whole copy."""
+    """The return to a home with former data, compared to a whole copy."""
 
     def returns(self, size=1024, apart=64):
-        """Seconds, and MiB on the wire.
+        """Measure the seconds, and the MiB on the wire.
 
-        :param size: of the volume, MiB, all of it written
-        :param apart: a MiB of so many is written while it is away
+        :param size: of the volume, MiB, all written
+        :param apart: MiB from one later write to the next
         """
         values = {'target': _TARGET, 'size': size, 'apart': apart}
         here, there = self.n1, self.n2
         try:
             here.run(_LEAVE % values, timeout=300)
-            here.run(_OFFER % dict(values, name='kept',
-                                   address=here.address))
+            here.run(base.EXPORT % dict(
+                values, device='/dev/cinder-volumes/kept',
+                address=here.address))
             disk = self._log_in(there, here)
             there.run(_ARRIVE % dict(values, disk=disk), timeout=300)
             there.run(_LOG_OUT % values)
-            here.run(_WITHDRAW % values)
+            here.run(base.UNEXPORT % values)
             there.run(_WRITE % values, timeout=300)
-            there.run(_OFFER % dict(values, name='away',
-                                    address=there.address))
+            there.run(base.EXPORT % dict(
+                values, device='/dev/cinder-volumes/away',
+                address=there.address))
             whole, changed = [[
                 self._copied(here, there, dict(values, over=over))
                 for _round in range(base.ROUNDS)]
                 for over in ('fresh', 'back')]
         finally:
             for node, script in ((here, _LOG_OUT), (there, _LOG_OUT),
-                                 (here, _WITHDRAW), (there, _WITHDRAW)):
+                                 (here, base.UNEXPORT),
+                                 (there, base.UNEXPORT)):
                 node.run(script % values, check=False)
             for node in (here, there):
                 node.run('lvremove -q -f $(for each in kept fresh back away '
@@ -169,11 +153,11 @@ class Returns(base.Base):
             'target': _TARGET, 'address': portal.address}).stdout.strip()
 
     def _copied(self, here, there, values):
-        """(Seconds of a copy, log-in included; MiB that it has read).
+        """Copy the volume; return (seconds with the log-in, MiB read).
 
-        :param values: over what: 'fresh', an LV without data, or 'back', one
-            with those that were kept
-        :raises LabError: if what was copied differs
+        :param values: ``over`` is the destination: 'fresh', an LV without
+            data, or 'back', an LV with the former data
+        :raises LabError: if the copy differs
         """
         here.run('lvremove -q -f cinder-volumes/' + values['over'],
                  check=False)

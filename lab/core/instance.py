@@ -1,5 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attaches volumes the way Nova does: attachments API, os-brick, tokens."""
+"""Volumes, and an instance which attaches them without Nova.
+
+An :class:`Instance` sends Cinder the requests that Nova's compute service
+sends (attachments API, service token) and connects volumes with os-brick on
+the node. It differs from :class:`lab.nova.server.Server`, which is a server
+of a real Nova with a real guest: an Instance has no Nova, libvirt or QEMU, so
+that it needs neither ``up --nova`` nor a boot, a test may order each request
+alone and repeat it, and a process on the node acts for the guest
+(:mod:`lab.guest.disk_io`). The fault matrix, the table of operations and most
+functional tests use it; tests of the actions of Nova use a Server.
+"""
 
 import hashlib
 import json
@@ -33,7 +43,10 @@ else:
 
 
 def wait_status(cinder, volume_id, wanted, timeout=60):
-    """Wait for a volume's status; its JSON."""
+    """Wait for the status of a volume; return the volume as Cinder shows it.
+
+    :raises LabError: if its status is an error instead
+    """
     def check():
         volume = cinder.get('/volumes/' + volume_id).json()['volume']
         if volume['status'].startswith('error') and (
@@ -46,18 +59,25 @@ def wait_status(cinder, volume_id, wanted, timeout=60):
 
 
 def create_volume(cinder, size_gib, volume_type='localclone', timeout=60,
-                  node=None, image=None):
-    """Create a volume; with a node, there.
+                  node=None, image=None, **source):
+    """Create a volume and wait until it is available.
 
-    :param image: the id of an image that it is made from
+    :param volume_type: the name of its type; None: that of its source
+    :param timeout: seconds
+    :param node: the name of its home; None: the scheduler chooses
+    :param image: the id of an image to create it from
+    :param source: ``snapshot_id`` or ``source_volid``, to create it from
     :returns: its id
+    :raises LabError: if it was not created, or has another home
     """
+    wanted = {'size': size_gib, 'volume_type': volume_type,
+              'imageRef': image, **source}
     if node:
         observe.take_volumes(cinder.lab, node)
     try:
         volume = cinder.post('/volumes', json={'volume': {
-            'size': size_gib, 'volume_type': volume_type,
-            'imageRef': image}}).raise_for_status().json()['volume']['id']
+            key: value for key, value in wanted.items() if value is not None
+        }}).raise_for_status().json()['volume']['id']
         wait_status(cinder, volume, 'available', timeout)
     finally:
         if node:
@@ -67,22 +87,52 @@ def create_volume(cinder, size_gib, volume_type='localclone', timeout=60,
     return volume
 
 
+def delete_volumes(cinder, *volumes, timeout=90):
+    """Delete volumes, and wait until the lab has no volume any more.
+
+    :param timeout: seconds
+    """
+    for volume in volumes:
+        cinder.delete('/volumes/' + volume).raise_for_status()
+    observe.wait_deleted(cinder.lab, timeout)
+
+
+def create_snapshot(cinder, volume_id, timeout=90):
+    """Create a snapshot of a volume, and wait for it; return its id."""
+    snapshot = cinder.post('/snapshots', json={'snapshot': {
+        'volume_id': volume_id}}).raise_for_status().json()['snapshot']['id']
+    process.wait_for('the snapshot', lambda: cinder.get(
+        '/snapshots/' + snapshot).json()['snapshot']['status'] == 'available',
+        timeout)
+    return snapshot
+
+
+def delete_snapshot(cinder, snapshot_id, timeout=60):
+    """Delete a snapshot; wait until its project has no snapshot any more."""
+    cinder.delete('/snapshots/' + snapshot_id).raise_for_status()
+    process.wait_for('the snapshot to go', lambda: not cinder.get(
+        '/snapshots').json()['snapshots'], timeout)
+
+
+def row(lab, volume_id):
+    """Return a volume as Cinder shows it to an administrator."""
+    return lab.cinder().get('/volumes/' + volume_id).json()['volume']
+
+
 def home(lab, volume_id):
-    """The node on which a volume's data is, as its row says."""
-    host = lab.cinder('admin').get('/volumes/' + volume_id).json()[
-        'volume']['os-vol-host-attr:host']
-    return host.partition('@')[0]
+    """Return the name of the home of a volume, as its row says."""
+    return row(lab, volume_id)['os-vol-host-attr:host'].partition('@')[0]
 
 
 def reset(lab, volume_id):
-    """As its administrator does: it is detached and available again."""
+    """Reset a volume, as an administrator, to available and detached."""
     lab.cinder().post('/volumes/%s/action' % volume_id, json={
         'os-reset_status': {'status': 'available',
                             'attach_status': 'detached'}})
 
 
 def as_nova(lab, user):
-    """A client with a user's rights and those of Nova, as it asks Cinder."""
+    """Return a client with the rights of a user and of Nova together."""
     client = lab.cinder(user)
     client.headers['X-Service-Token'] = lab.cinder('nova').headers[
         'X-Service-Token']
@@ -90,16 +140,16 @@ def as_nova(lab, user):
 
 
 class Instance:
-    """What Nova knows of a server: here, an id and its attachments.
+    """An instance without Nova: an id, which attachments name.
 
     :param lab: the lab
-    :param user: whose volumes it has
-    :param brick: os-brick connects local volumes on the node, too, as in
-        Nova; otherwise their path is taken as the API gives it, which is
-        what os-brick returns, seconds later
+    :param user: the owner of its volumes
+    :param brick: connect local volumes with os-brick, too, as Nova does;
+        otherwise the path is taken from the API. os-brick returns the same
+        path, seconds later.
     """
 
-    #: What os-brick says of a node; asking costs seconds, the answer stays.
+    #: Connectors by lab and node: os-brick takes seconds, and they stay.
     _connectors: dict = {}
 
     def __init__(self, lab, brick=False, user='demo'):
@@ -109,7 +159,7 @@ class Instance:
         self.nova = as_nova(lab, user)
 
     def connector(self, node):
-        """What os-brick on a node says of that node."""
+        """Return the connector of a node, as os-brick on it reports."""
         key = self.lab.name, node.name
         if key not in self._connectors:
             self._connectors[key] = json.loads(self._brick(
@@ -117,7 +167,10 @@ class Instance:
         return dict(self._connectors[key])
 
     def by_brick(self, data):
-        """Whether os-brick connects and disconnects it."""
+        """Return whether os-brick connects a volume.
+
+        :param data: its connection
+        """
         return self.brick or data['driver_volume_type'] != 'local'
 
     def _brick(self, node, action, info, *words):
@@ -127,18 +180,18 @@ class Instance:
              *words], timeout=90).stdout
 
     def reserve(self, volume_id):
-        """The first half of an attach: an attachment without connector."""
+        """Create an attachment without a connector; return its id."""
         return self.nova.post('/attachments', json={'attachment': {
             'volume_uuid': volume_id, 'instance_uuid': self.uuid,
         }}).raise_for_status().json()['attachment']['id']
 
     def connect(self, attachment_id, connector):
-        """The API call that moves the volume; the answer, unchecked."""
+        """Send the request which moves the volume; return the answer."""
         return self.nova.put('/attachments/' + attachment_id, json={
             'attachment': {'connector': connector}})
 
     def connect_live(self, volume_id, connector):
-        """Nova's call for a live migration; the answer, unchecked."""
+        """Send Nova's request for a live migration; return the answer."""
         return self.nova.post('/attachments', json={'attachment': {
             'volume_uuid': volume_id, 'instance_uuid': self.uuid,
             'connector': dict(connector, mountpoint='/dev/vdb')}})
@@ -148,8 +201,8 @@ class Instance:
 
         :param live: as Nova does for a live migration, while the instance
             has the volume attached on another node
-        :returns: an Attached; its ``seconds`` is the time of the API call
-            that asks for the connection
+        :returns: an Attached; its ``seconds`` is the time of the API request
+            for the connection
         """
         connector = connector or self.connector(node)
         began = time.monotonic()
@@ -180,26 +233,31 @@ class Instance:
 
 
 def occupy(node, path, mib):
-    """Write random data; a move skips what was never written.
+    """Write random data from the beginning: a move does not copy holes.
 
-    :param path: of a device that nothing is on yet
+    :param path: of a device without data
     """
     node.run('dd if=/dev/urandom of=%s bs=1M count=%d oflag=direct '
              'conv=notrunc status=none' % (path, mib), timeout=300)
 
 
 def checksum(node, path, mib, first_mib=0, timeout=300):
-    """Return the checksum of what a device has in an area, read directly.
+    """Return the checksum of an area of a device, read directly.
 
     :raises LabError: if it can't be read, or ends before the area does
     """
-    return node.run([
-        '/usr/bin/python3', '-S', node.lab.repo / 'lab/guest/disk_io.py',
-        'sum', path, first_mib, mib], timeout=timeout).stdout
+    return node.run(_disk_io(node, 'sum', path, first_mib, mib),
+                    timeout=timeout).stdout
+
+
+def _disk_io(node, *words):
+    """Return the command line of :mod:`lab.guest.disk_io` on a node."""
+    return ['/usr/bin/python3', '-S',
+            node.lab.repo / 'lab/guest/disk_io.py', *words]
 
 
 def checksum_of_zeros(mib):
-    """Return what :func:`checksum` gives of an area that has only zeros."""
+    """Return the :func:`checksum` of an area of zeros."""
     found = hashlib.sha256()
     for _number in range(mib):
         found.update(bytes(1 << 20))
@@ -207,27 +265,27 @@ def checksum_of_zeros(mib):
 
 
 def start_writing(node, path, first_mib, length_mib, seconds, seed, rate):
-    """A guest writes blocks that can be proven; see :mod:`lab.guest.disk_io`.
+    """Start to write numbered blocks; see :mod:`lab.guest.disk_io`.
 
     :param rate: blocks a second
-    :returns: a :class:`lab.core.node.Running`; it prints what is acknowledged
+    :returns: a :class:`lab.core.node.Running`; it prints the acknowledged
+        blocks
     """
-    return node.popen([
-        '/usr/bin/python3', '-S', node.lab.repo / 'lab/guest/disk_io.py',
-        'write', path, first_mib * 256, length_mib * 256, seconds, seed,
-        rate], timeout=seconds + 60)
+    return node.popen(
+        _disk_io(node, 'write', path, first_mib * 256, length_mib * 256,
+                 seconds, seed, rate), timeout=seconds + 60)
 
 
 def stop_writing(node, path=''):
-    """End the guests of a node, or the one that writes to a path."""
+    """End all writers of a node, or the writer of a path."""
     node.run('kill $(pgrep -f "[d]isk_io.py write %s")' % path, check=False)
 
 
 class Attached:
-    """One attachment, connected on a node at ``path``.
+    """An attachment, connected on a node at ``path``.
 
-    :param seconds: that the API took
-    :param brick_seconds: that os-brick on the node took
+    :param seconds: of the API request
+    :param brick_seconds: of os-brick on the node
     """
 
     def __init__(self, instance, volume_id, node, attachment, data, path,
@@ -242,9 +300,9 @@ class Attached:
         self.brick_seconds = brick_seconds
 
     def detach(self, status='available'):
-        """Detach.
+        """Detach the volume.
 
-        :param status: of the volume afterwards
+        :param status: the status of the volume afterwards
         """
         if self.instance.by_brick(self.data):
             self.instance._brick(self.node, 'disconnect', self.data)
@@ -252,25 +310,23 @@ class Attached:
             '/attachments/' + self.id).raise_for_status()
         wait_status(self.instance.nova, self.volume_id, status, 30)
 
-    # -- what the guest does
+    # -- the guest
 
     def start_writing(self, first_mib=130, length_mib=60, seconds=600,
                       seed=1, rate=25):
-        """See :func:`start_writing`."""
+        """Start to write to the volume; see :func:`start_writing`."""
         return start_writing(self.node, self.path, first_mib, length_mib,
                              seconds, seed, rate)
 
     def stop_writing(self, writer):
-        """End this writer, once there is something to be proven."""
+        """End a writer, after its first acknowledged block."""
         process.wait_for('a write to ' + self.path, lambda: (
             writer.stdout.strip() or not writer.running), 60)
         stop_writing(self.node, self.path)
         writer.wait(20)
 
     def verify(self, *acknowledged, timeout=120):
-        """Check on this node all that a writer has had acknowledged."""
-        return self.node.run([
-            '/usr/bin/python3', '-S',
-            self.node.lab.repo / 'lab/guest/disk_io.py',
-            'verify', self.path], timeout=timeout,
+        """Verify all acknowledged blocks on this node; return the verdict."""
+        return self.node.run(
+            _disk_io(self.node, 'verify', self.path), timeout=timeout,
             stdin=b''.join(acknowledged)).stdout.splitlines()[0]

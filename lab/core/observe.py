@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is on the nodes and in the database, for demo and tests."""
+"""Reads the state of nodes and of the database, for demos and tests."""
 
 import re
 
@@ -7,7 +7,10 @@ from lab.core import process
 
 
 def clones(node):
-    """The clones of a node: {name: (hydrated, all regions, region bytes)}"""
+    """Return the clones of a node.
+
+    :returns: {name: (hydrated regions, all regions, region bytes)}
+    """
     progress = {}
     for name, region, hydrated, regions in re.findall(
             r'(?m)^(\S+): \d+ \d+ clone \d+ \d+/\d+ (\d+) (\d+)/(\d+) ',
@@ -18,12 +21,12 @@ def clones(node):
 
 
 def clone_progress(node):
-    """Hydrated and all regions, region bytes; None without a clone."""
+    """Return the progress of the first clone, as :func:`clones`, or None."""
     return next(iter(clones(node).values()), None)
 
 
 def source_sectors(node):
-    """Sectors that a node has read from the disk of its only session.
+    """Return the sectors read from the disk of a node's only session.
 
     Documentation/block/stat.rst; 0 if there is none (any more).
     """
@@ -34,9 +37,9 @@ def source_sectors(node):
 
 
 def leftovers(node, volume_id):
-    """What a node still has that has to do with moving volumes, in words.
+    """Return the leftovers of moves on a node, in words.
 
-    :param volume_id: whose handle must not be there either; None: any may
+    :param volume_id: of a volume without a handle here; None: all may have
     """
     left = []
     for line in node.run('dmsetup ls 2>/dev/null', check=False
@@ -54,21 +57,30 @@ def leftovers(node, volume_id):
                          ).stdout.split():
         if 'localclone-' in line:
             left.append('export ' + line)
-    for line in node.run('iscsiadm -m session 2>/dev/null', check=False
-                         ).stdout.splitlines():
-        left.append('session ' + line)
-    return left
+    return left + ['session ' + line for line in sessions(node)]
+
+
+def sessions(node):
+    """Return the iSCSI sessions of a node, as iscsiadm prints them."""
+    return node.run('iscsiadm -m session 2>/dev/null', check=False
+                    ).stdout.splitlines()
+
+
+def handles(node):
+    """Return the ids of the volumes with a handle on a node, sorted."""
+    return sorted(re.findall(r'(?m)^localclone-([0-9a-f]{8}-[-0-9a-f]{27})\s',
+                             node.run('dmsetup ls').stdout))
 
 
 def volume_lvs(node):
-    """The names of the LVs that hold volumes on a node."""
+    """Return the names of the LVs of volumes on a node, sorted."""
     return sorted(name for name in node.run(
         'lvs --noheadings -o lv_name cinder-volumes 2>/dev/null'
     ).stdout.split() if name.startswith('volume-'))
 
 
 def sql(lab, statement, database='cinder'):
-    """Rows of a database of the lab, Cinder's by default: lists of strings."""
+    """Return the rows of a statement in a database: lists of strings."""
     out = process.run(
         'mariadb', '--socket=%s' % (lab.control.directory / 'mysql.sock'),
         '-uroot', '-N', '-B', database, '-e', statement)
@@ -76,16 +88,21 @@ def sql(lab, statement, database='cinder'):
 
 
 def move_records(lab):
-    """The moves in the database: (volume id, token)."""
+    """Return the moves in the database: (volume id, token) of each."""
     return [(row[0].partition(':')[2], row[1]) for row in sql(
         lab, "SELECT migration_status, replication_driver_data FROM volumes "
         "WHERE deleted = 0 AND migration_status LIKE 'target:%'")]
 
 
+def is_moving(lab, volume_id):
+    """Return whether the database has a move of a volume."""
+    return any(moving == volume_id for moving, _token in move_records(lab))
+
+
 def wait_moved(lab, volume_id, timeout=300):
     """Wait until a volume's move has ended with success."""
     def ended():
-        if any(moving == volume_id for moving, _token in move_records(lab)):
+        if is_moving(lab, volume_id):
             return None
         volume = lab.cinder().get('/volumes/' + volume_id).json()['volume']
         return volume['migration_status'] == 'success'
@@ -94,11 +111,9 @@ def wait_moved(lab, volume_id, timeout=300):
 
 
 def wait_no_move(lab, volume_id, timeout=300):
-    """Wait until nothing of a volume's move is left to be done."""
-    process.wait_for(
-        'the copy of %s to end' % volume_id, lambda: not any(
-            moving == volume_id for moving, _token in move_records(lab)),
-        timeout, every=1)
+    """Wait until a volume has no move, or its move has ended."""
+    process.wait_for('the copy of %s to end' % volume_id,
+                     lambda: not is_moving(lab, volume_id), timeout, every=1)
 
 
 def wait_deleted(lab, timeout=90):
@@ -111,9 +126,9 @@ def wait_deleted(lab, timeout=90):
 
 
 def take_volumes(lab, node=None):
-    """The scheduler may choose this node alone for a volume; None: any.
+    """Have Cinder's scheduler choose this node for new volumes; None: any.
 
-    By SQL: the API's way leaves the row as it was within a heartbeat.
+    By SQL: the API's change is lost within a heartbeat.
     """
     sql(lab, "UPDATE services SET disabled = (%s) WHERE `binary` = "
         "'cinder-volume'" % ("host NOT LIKE '%s@%%'" % node if node else 0))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The other demo: Nova live-migrates a server that writes all the time."""
+"""The demo of live migration: Nova migrates a server which writes."""
 
 import sys
 import time
@@ -9,14 +9,13 @@ from lab.core import instance as instances
 from lab.core import observe
 from lab.core import process
 from lab.nova import server as servers
-from lab.nova import switch_over
 
-#: So slow that a live migration can be aborted, as tc(8) has it.
+#: A rate, as tc(8) has it, slow enough to abort a live migration.
 SLOW = '15mbit'
 
 
 class LiveMigration:
-    """One run of it.
+    """One run of the demo.
 
     :param size: of the data volume, in GiB
     """
@@ -25,14 +24,11 @@ class LiveMigration:
         self.lab = lab
         self.size = size
         self.report = report
-        self.volumes = []
 
     def run(self):
-        """All steps."""
+        """Run all steps."""
         self.boot()
-        first = self.server.node
-        second = next(node for node in self.lab.nodes.values()
-                      if node is not first)
+        first, second = self.server.node, self.server.other_node
         self.abort(first, second)
         self.migrate(first, second)
         self.back(second, first)
@@ -42,7 +38,7 @@ class LiveMigration:
     # -- steps
 
     def boot(self):
-        """A server from a volume, with a second volume."""
+        """Boot a server from a volume, and attach a second volume."""
         began = time.monotonic()
         root = servers.boot_volume(self.lab)
         home = instances.home(self.lab, root)
@@ -53,7 +49,6 @@ class LiveMigration:
                                        node=home)
         self.report.step('data volume of %d GiB' % self.size,
                          time.monotonic() - began, 'home: ' + home)
-        self.volumes = [root, data]
         began = time.monotonic()
         self.server = servers.Server.boot(self.lab, root, home)
         self.report.step('server ACTIVE', time.monotonic() - began,
@@ -64,7 +59,7 @@ class LiveMigration:
                    self.server.wait_verified)
 
     def abort(self, source, target):
-        """Abort one; nothing of it stays."""
+        """Abort a live migration; nothing of it may be left."""
         began = time.monotonic()
         source.slow_down(SLOW)
         try:
@@ -93,26 +88,25 @@ class LiveMigration:
                    if status == 'ERROR' else '')
         self.report.check(
             'server and volumes are still on ' + source.name,
-            {self.server.node.name} == {source.name} == self.homes())
+            {self.server.node.name} == {source.name}
+            == self.server.homes())
 
     def migrate(self, source, target):
-        """Live-migrate; the copies of the volumes go on after it."""
-        with switch_over.SwitchOver(self.lab, self.server.domain) as seen:
-            seconds = self.server.migrate(target)
+        """Live-migrate; the copies of the volumes go on afterwards."""
+        seconds, downtime, parts = self.server.migrate_observed(target)
         self.arrived = time.monotonic()
-        downtime = self.server.downtime()
         self.report.step(
             'live migration to ' + target.name, seconds,
             'the guest stood still for ' + (
                 'an unknown time' if downtime is None
                 else '%.2f s' % downtime))
-        for what, part in seen.parts():
+        for what, part in parts:
             self.report.step('  of it until QEMU said ' + what, part)
         self.report.check('server is on ' + target.name,
                           self.server.node is target)
 
     def back(self, source, target):
-        """The way back at once, while the volumes are still copied."""
+        """Migrate back at once, while the volumes are still copied."""
         before = self.copying(source)
         self.migrate(source, target)
         self.report.check(
@@ -122,18 +116,15 @@ class LiveMigration:
                    time.monotonic(), self.server.wait_writing)
 
     def copying(self, node):
-        """How far the volumes' copies are, in words; '' if none runs."""
+        """Return the progress of the copies in words; '' without copies."""
         return ', '.join('%d of %d regions local' % progress[:2]
                          for progress in observe.clones(node).values())
 
     def settle(self, here, there):
-        """Wait until both volumes have followed and are local; prove it."""
-        process.wait_for(
-            'the volumes to follow', lambda: self.homes() == {here.name},
-            300 + 120 * self.size, every=1)
+        """Wait until both volumes are local, and verify their blocks."""
+        self.server.wait_homes(300 + 120 * self.size)
         rates = self.report.watch_copies(here, 300 + 120 * self.size)
-        for volume in self.volumes:
-            observe.wait_moved(self.lab, volume, timeout=600)
+        self.server.wait_moved(600)
         self.report.step('copied and cut over, from the arrival on',
                          time.monotonic() - self.arrived,
                          rates + ', both together, with the guest writing')
@@ -141,36 +132,33 @@ class LiveMigration:
             'source gone on %s: LV, export, session, shadow' % there.name,
             *self.gone(there, here))
         self.report.check('homes are ' + here.name,
-                          self.homes() == {here.name})
+                          self.server.homes() == {here.name})
         self.prove('every block read back, none wrong', time.monotonic(),
                    self.server.wait_verified)
 
     def delete(self):
-        """Delete server and volumes; nothing stays."""
+        """Delete server and volumes; nothing may be left."""
         began = time.monotonic()
-        root, data = self.volumes
+        root, data = self.server.volumes
         self.server.detach(data)
         self.server.delete()
-        cinder = self.lab.cinder()
-        instances.wait_status(cinder, root, 'available')
-        for volume in self.volumes:
-            cinder.delete('/volumes/' + volume).raise_for_status()
-        observe.wait_deleted(self.lab)
+        instances.delete_volumes(self.lab.cinder(), root, data)
         self.report.step('detached, server and volumes deleted',
                          time.monotonic() - began)
         self.report.check('no LV left on either node', True)
 
-    # -- what is so
-
-    def homes(self):
-        """The nodes that have the data of the volumes."""
-        return {instances.home(self.lab, volume) for volume in self.volumes}
+    # -- checks
 
     def gone(self, empty, other):
-        """Whether nothing is left of moving volumes: (good, what is)."""
+        """Wait until nothing is left of the moves of the volumes.
+
+        :param empty: the node without the volumes
+        :param other: the node of the server
+        :returns: whether nothing is left; the leftovers in words
+        """
         def rest():
             return (observe.volume_lvs(empty) + observe.leftovers(other, None)
-                    + [left for volume in self.volumes
+                    + [left for volume in self.server.volumes
                        for left in observe.leftovers(empty, volume)]
                     + observe.move_records(self.lab))
         try:
@@ -181,9 +169,13 @@ class LiveMigration:
         return not left, left or ''
 
     def prove(self, what, began, wait, detail=''):
-        """Let the guest go on for a while; what it says must be clean."""
-        console = wait(*self.volumes)
-        blocks = [console.of(volume) for volume in self.volumes]
+        """Check the blocks which the guest has read.
+
+        :param began: the time from which seconds are counted
+        :param wait: a method of the server; it returns the console
+        """
+        console = wait()
+        blocks = [console.of(volume) for volume in self.server.volumes]
         self.report.check(
             what, console.clean, console.bad[:3] or detail
             or '%d + %d blocks, %d + %d reads, 0 wrong (%.0f s)' % (
@@ -193,7 +185,7 @@ class LiveMigration:
 
 
 def main():
-    """The command; its exit code."""
+    """Run the command; return its exit code."""
     command = commands.Command(
         'live-migration', 'lab.demos.live_migration',
         'A volume follows its instance',

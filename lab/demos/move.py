@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo: a volume with real data follows its instance, and back."""
+"""The demo: a volume moves to the node of its instance, and back."""
 
 import sys
 import time
@@ -10,7 +10,7 @@ from lab.core import observe
 
 
 class Demo:
-    """One run of it.
+    """One run of the demo.
 
     :param size: of the volume, in GiB
     """
@@ -22,7 +22,7 @@ class Demo:
         self.n1, self.n2 = lab.nodes['node1'], lab.nodes['node2']
 
     def run(self):
-        """All steps."""
+        """Run all steps."""
         volume = self.create()
         instance = instances.Instance(self.lab, brick=True)
         for node in (self.n1, self.n2):
@@ -34,13 +34,11 @@ class Demo:
         attached.detach()
         attached = self.follow(instance, volume, self.n2, self.n1, sums)
         attached.detach()
-        self.lab.cinder('demo').delete(
-            '/volumes/' + volume).raise_for_status()
-        observe.wait_deleted(self.lab, 60)
+        instances.delete_volumes(self.lab.cinder('demo'), volume, timeout=60)
         self.report.check('deleted, no LV left on either node', True)
 
     def create(self):
-        """Create the volume as its owner does; its id."""
+        """Create the volume as its owner does; return its id."""
         words = ('volume', 'create', '--type', 'localclone', '--size',
                  str(self.size), '-f', 'value', '-c', 'id', 'demo')
         self.report.say('$ openstack ' + ' '.join(words))
@@ -70,10 +68,9 @@ class Demo:
         return attached
 
     def fill(self, attached):
-        """A file system with files on it; their checksums.
+        """Write files to the volume; return their checksums.
 
-        Most of the rest of the volume is written, too: what is not is not
-        copied, and there would be little to watch.
+        Most of the volume is written before: a move does not copy holes.
         """
         began = time.monotonic()
         instances.occupy(attached.node, attached.path, self.size * 768)
@@ -91,14 +88,17 @@ class Demo:
         return out
 
     def read_back(self, node, path):
-        """The checksums of the files, as a node reads them now."""
+        """Return the checksums of the files, as a node reads them."""
         return node.run(
             'set -e; mkdir -p /tmp/m; mount %s /tmp/m; cd /tmp/m; '
             'sha256sum f1 f2 f3; cd /; umount /tmp/m' % path,
             timeout=180).stdout
 
     def follow(self, instance, volume, old, new, sums):
-        """Attach on another node; watch the copy; prove the data."""
+        """Attach on another node, watch the copy, and check the data.
+
+        :param sums: the checksums of the files
+        """
         attached = self.attach(instance, volume, new)
         began = time.monotonic()
         good = self.read_back(new, attached.path) == sums
@@ -133,7 +133,7 @@ class Demo:
 
 
 def main():
-    """The command; its exit code."""
+    """Run the command; return its exit code."""
     command = commands.Command(
         'demo', 'lab.demos.move', 'A volume follows its instance',
         'Bring up two real nodes, move a volume with data from one to the '

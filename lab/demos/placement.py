@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's scheduler puts servers where their volumes are."""
+"""The demo of placement: Nova's scheduler follows the volumes."""
 
 import sys
 import time
@@ -11,17 +11,16 @@ from lab.core import observe
 from lab.core import process
 from lab.nova import server as servers
 
-#: Seconds for a node's report to be with Cinder's scheduler: it is made each
-#: minute.
+#: Seconds until Cinder's scheduler has a node's report, sent each minute.
 REPORTED = 150
 COPIED = 300
 POOL = 'cinder-volumes/cinder-volumes-pool'
 
 
 class Placement:
-    """What is shown, in its order.
+    """The steps of the demo, in their order.
 
-    :param report: where steps and checks go
+    :param report: a :class:`lab.core.report.Report` of steps and checks
     """
 
     def __init__(self, lab, report):
@@ -31,7 +30,7 @@ class Placement:
         self.placement = lab.client('placement')
 
     def run(self):
-        """All of it."""
+        """Run all steps."""
         first, second = (self.at_home(node) for node in ('node1', 'node2'))
         self.new_volumes(first, second)
         self.unshelved(second)
@@ -40,12 +39,13 @@ class Placement:
         self.full_home()
         self.nowhere()
 
-    # -- what is shown
+    # -- steps
 
     def at_home(self, node):
-        """A server boots where its volume is; nobody says where."""
+        """Boot a server without a node: it must boot at its volume's home.
+        """
         began = time.monotonic()
-        volume = self.volume(node)
+        volume = servers.boot_volume(self.lab, node=node)
         server = servers.Server.boot(self.lab, volume, None)
         self.report.step('boot from a volume that is on ' + node,
                          time.monotonic() - began)
@@ -53,11 +53,11 @@ class Placement:
                           server.node.name == node == self.home(volume)
                           and not observe.move_records(self.lab),
                           server.node.name)
-        return server, volume
+        return server
 
     def new_volumes(self, *booted):
-        """Cinder's InstanceLocalityFilter: a new volume beside a server."""
-        for server, _volume in booted:
+        """Create a volume beside each server, by InstanceLocalityFilter."""
+        for server in booted:
             node = server.node.name
             volume = self.cinder.post('/volumes', json={
                 'volume': {'size': 1, 'volume_type': 'localclone'},
@@ -69,9 +69,9 @@ class Placement:
                               + node, self.home(volume) == node)
             self.cinder.delete('/volumes/' + volume).raise_for_status()
 
-    def unshelved(self, booted):
-        """A server that was nowhere comes back to its volume."""
-        server, volume = booted
+    def unshelved(self, server):
+        """Unshelve a server: it must come back to the home of its volume."""
+        volume, = server.volumes
         node = self.home(volume)
         server.shelve()
         self.report.step('unshelved, wherever', server.unshelve())
@@ -79,8 +79,8 @@ class Placement:
                           server.node.name == node == self.home(volume))
 
     def full_home(self):
-        """A home that has no room for the server: both go elsewhere."""
-        volume = self.volume('node1')
+        """Boot a server whose volume's home is full: both go elsewhere."""
+        volume = servers.boot_volume(self.lab, node='node1')
         taken = self.fill('node1')
         try:
             began = time.monotonic()
@@ -89,19 +89,19 @@ class Placement:
                              time.monotonic() - began)
             self.report.check('the server is on node2',
                               server.node.name == 'node2')
-            observe.wait_moved(self.lab, volume, COPIED)
-            console = server.wait_verified(volume)
+            server.wait_moved(COPIED)
+            console = server.wait_verified()
             self.report.check(
                 'its volume has followed, every block is right',
                 self.home(volume) == 'node2' and console.clean,
                 console.bad[:3] or '')
-            self.remove((server, volume))
+            self.remove(server)
         finally:
             self.empty(taken)
 
     def nowhere(self):
-        """No room for the server at home; elsewhere none for its volume."""
-        volume = self.volume('node1')
+        """Boot a server which neither node takes: Nova must find no host."""
+        volume = servers.boot_volume(self.lab, node='node1')
         taken = self.fill('node1')
         node2 = self.lab.nodes['node2']
         try:
@@ -116,32 +116,28 @@ class Placement:
             self.report.check('the volume is as it was',
                               self.home(volume) == 'node1'
                               and not observe.move_records(self.lab))
-            self.remove((server, volume))
+            self.remove(server)
         finally:
             node2.run('lvchange -Zy ' + POOL)
             self.empty(taken)
         self.wait_destination('node2', True)
 
-    # -- how
-
-    def volume(self, node):
-        """A volume with the guest on it, on a node."""
-        return instances.create_volume(
-            self.cinder, 1, node=node, timeout=120,
-            image=servers.image(self.lab))
+    # -- parts of steps
 
     def home(self, volume):
+        """Return the name of the home of a volume."""
         return instances.home(self.lab, volume)
 
-    def remove(self, booted):
+    def remove(self, server):
         """Delete a server and its volume."""
-        server, volume = booted
         server.delete()
-        instances.wait_status(self.cinder, volume, 'available', 90)
-        self.cinder.delete('/volumes/' + volume).raise_for_status()
+        for volume in server.volumes:
+            self.cinder.delete('/volumes/' + volume).raise_for_status()
 
     def wait_destination(self, node, wanted):
-        """Wait until Cinder's scheduler knows whether volumes can move there.
+        """Wait until Cinder's scheduler has a node's report on moves to it.
+
+        :param wanted: whether volumes can move to the node
         """
         process.wait_for(
             'the report of ' + node, lambda: any(
@@ -152,7 +148,7 @@ class Placement:
                         'pools']), REPORTED, every=2)
 
     def fill(self, node):
-        """Take all processors of a node; who has them, for Placement."""
+        """Take all processors of a node; return the consumers' ids."""
         provider = self.placement.get(
             '/resource_providers?name=' + node).json()[
                 'resource_providers'][0]['uuid']
@@ -175,14 +171,17 @@ class Placement:
         return taken
 
     def empty(self, taken):
-        """Give back what :meth:`fill` has taken."""
+        """Give the processors of :meth:`fill` back.
+
+        :param taken: the consumers' ids
+        """
         for consumer in taken:
             self.placement.delete(
                 '/allocations/' + consumer).raise_for_status()
 
 
 def main():
-    """The command; its exit code."""
+    """Run the command; return its exit code."""
     command = commands.Command(
         'placement', 'lab.demos.placement', 'Servers go to their volumes',
         'Bring up two real nodes with Nova, whose scheduler has the '

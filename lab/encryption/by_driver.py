@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only volumes have that the driver encrypts: keys and headers are cared
-for.
-"""
+"""The steps for volumes encrypted by the driver: keys and headers."""
 
 import json
 import time
 
 from lab.core import process
 from lab.encryption import chapter
+from lab.guest import console as guest_console
 from lab.keys import volumes
 from lab.scenarios.requests import must
 
 CIPHER = 'serpent-xts-plain64'
-#: Seconds for a re-encryption to end once all is at its new home.
+#: Seconds for a re-encryption to end after a move.
 ANEW = 400
 
 
 class Chapter(chapter.Chapter):
-    """These steps come before the last ones, which look for keys."""
+    """The steps of a chapter, and more before its last steps."""
 
     STEPS = {
         **{name: what for name, what in chapter.Chapter.STEPS.items()
@@ -40,16 +39,14 @@ class Chapter(chapter.Chapter):
         row.detail = 'the guest went on'
 
     def anew(self, row):
-        home = self._home()
-        other = self.n2 if home is self.n1 else self.n1
         must(len(self._ciphers()) == 1, 'it has begun already')
         began = time.monotonic()
-        # Parts so small that it lasts until all is done that is done beside
-        # it.
+        # Small zones: the re-encryption lasts longer than the migration.
         self._operator('encryption', 'reencrypt', self.data, '--cipher',
                        CIPHER, '--zone', '4')
         process.wait_for('it to begin', lambda: len(self._ciphers()) > 1, 60)
         self._writes()
+        other = self.server.other_node
         self.server.migrate(other)
         must(len(self._ciphers()) > 1, 'control: it had ended before')
         self._moved_to(other)
@@ -62,7 +59,7 @@ class Chapter(chapter.Chapter):
         self.header = self._header()
 
     def _ciphers(self):
-        # While it is copied, its LV has not yet got the header.
+        # During a copy the destination LV has no header yet.
         return volumes.ciphers(self._home(),
                                '/dev/mapper/localclone-' + self.data)
 
@@ -76,8 +73,8 @@ class Chapter(chapter.Chapter):
         self.header = self._header()
 
     def lost(self, row):
-        serial = self.data[:20]
-        written = self._written()[serial]
+        serial = guest_console.serial(self.data)
+        written = self.server.written()[serial]
         self.server.detach(self.data)
         before, node = self._header(), self._home()
         self._operator('encryption', 'header-backup', self.data)
@@ -98,7 +95,7 @@ class Chapter(chapter.Chapter):
             self.lab, self.data), key)
 
     def _operator(self, *words):
-        """What the command prints, on the volume's home."""
+        """Run an operator's command on the volume's home; its output."""
         done = self._home().operator(*words, '--format', 'json')
         must(not done.returncode, '%s: %s%s' % (
             ' '.join(words), done.stdout[-400:], done.stderr[-400:]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is shown of one way to encrypt volumes, step by step."""
+"""The steps of the encryption story for one type of encryption."""
 
 import time
 
@@ -8,6 +8,7 @@ from lab.core import observe
 from lab.core import process
 from lab.core import report as reports
 from lab.encryption import watching
+from lab.guest import console as guest_console
 from lab.keys import leaks
 from lab.keys import secrets
 from lab.keys import types
@@ -16,29 +17,28 @@ from lab.nova import compute
 from lab.nova import server as servers
 from lab.scenarios.requests import must
 
-#: Whose volumes they are. Only administrators migrate servers, and only
-#: members of a key's own project may read what Nova encrypts with.
+#: The owner of the volumes. Only administrators migrate servers, and only
+#: members of a key's own project may read the key of Nova's encryption.
 OWNER = 'admin'
-COPY_TIMEOUT = 420
-#: The steps that end each chapter.
+#: The last steps of each chapter.
 LAST = ('keys', 'shred')
-#: Where a thief keeps the copy of a header, on a node.
+#: The LV with a stolen copy of a header.
 _STOLEN = 'cinder-volumes/stolen'
 
 
 def drop_stolen(node):
-    """Remove that copy, if there is one."""
+    """Remove the stolen copy of a header from a node, if it exists."""
     node.run('if lvs %s; then lvremove -q -f %s; fi' % (_STOLEN, _STOLEN),
              check=False)
 
 
 class Chapter:
-    """The steps; each begins with what the one before has left.
+    """The steps; each begins with the state after its predecessor.
 
-    :param way: of :mod:`lab.keys.volumes`
+    :param way: a class of :mod:`lab.keys.volumes`: the type of encryption
     """
 
-    #: By the name of its method: what a step shows.
+    #: The title of each step, by the name of its method.
     STEPS = {
         'create': 'volumes of the type, one of them from an image',
         'readers': 'the secret: only its owner reads or deletes it',
@@ -68,7 +68,7 @@ class Chapter:
         self.listener = None
 
     def run(self):
-        """All steps; after one that fails, none."""
+        """Run all steps; after a failed step, none."""
         self.report.part = self.way.name
         left = list(self.STEPS)
         with leaks.Listener(self.lab) as self.listener:
@@ -113,7 +113,7 @@ class Chapter:
         self.server = servers.Server.boot(self.lab, self.root, 'node1')
         row.detail = 'attach %.1f s, of a plain volume %.1f s' % (
             self.server.attach(self.data), self.server.attach(self.plain))
-        self._writes(self.plain)
+        self._writes()
         shown = self.n1.run(['virsh', 'dumpxml', self.server.domain]).stdout
         for volume in self.data, self.root:
             must(self.way.path(volume) in shown,
@@ -136,7 +136,7 @@ class Chapter:
 
     def reboot(self, row):
         self.server.detach(self.plain)
-        written = self._written()
+        written = self.server.written()
         self.server.reboot()
         self._found(written)
         self._same_header()
@@ -154,14 +154,14 @@ class Chapter:
     def tap(self, row):
         with watching.tap(self.n1) as seen:
             self.server.attach(self.plain)
-            observe.wait_no_move(self.lab, self.plain, COPY_TIMEOUT)
+            observe.wait_no_move(self.lab, self.plain, servers.COPY_TIMEOUT)
         must(seen.found, 'nothing was found where it must be')
         row.detail = '%d times in %d MiB' % (
             seen.found, seen.seen // volumes.MIB)
         self.server.detach(self.plain)
 
     def cold(self, row):
-        written = self._written()
+        written = self.server.written()
         with watching.unread(row, self.n1, self.n2):
             self.server.cold_migrate(self.n1)
             self._moved_to(self.n1)
@@ -171,7 +171,7 @@ class Chapter:
 
     def power(self, row):
         self._writes()
-        written = self._written()
+        written = self.server.written()
         if self.way.unlocks_at_boot:
             volumes.key_manager(self.lab, False)
         self.n1.power_cut()
@@ -185,19 +185,14 @@ class Chapter:
         self.lab.wait_for_services()
         compute.wait(self.lab)
         if not self.way.unlocks_at_boot:
-            # Nova tries, but has no right to its owner's secrets. Asked
-            # before that it ends.
-            self.server.wait_status('ERROR', 240)
-            self.server.act('reboot', {'type': 'HARD'}).raise_for_status()
-            process.wait_for('the guest to run', lambda: (
-                self.server.show()['status'] == 'ACTIVE'), 240, every=1)
+            self.server.reboot_failed()
         self._found(written)
         row.detail += 'services and guest again after %.0f s' % (
             time.monotonic() - began)
         self._same_header()
 
     def _unlock(self, row):
-        """Without the key manager it stays locked, in bounded time."""
+        """Unlock: refused within a time limit without the key manager."""
         began = time.monotonic()
         done = self.n1.operator('unlock', '--wait', '10')
         seconds = time.monotonic() - began
@@ -214,13 +209,13 @@ class Chapter:
         row.detail += 'up: unlocked in %.1f s; ' % (time.monotonic() - began)
 
     def away(self, row):
-        serial = self.data[:20]
-        written = self._written()[serial]
+        serial = guest_console.serial(self.data)
+        written = self.server.written()[serial]
         self.server.detach(self.data)
         volumes.key_manager(self.lab, False)
         try:
             row.detail = self._refused()
-            self.server.wait_writing(self.root)
+            self.server.wait_writing()
         finally:
             volumes.key_manager(self.lab, True)
         must(instances.home(self.lab, self.data) == 'node1'
@@ -230,7 +225,8 @@ class Chapter:
         self._found({serial: written})
 
     def _refused(self):
-        """Ask for what takes the key; in words, how it was refused."""
+        """Request an attach without the key; return the refusal in words.
+        """
         if not self.way.unlocks_at_boot:  # Nova reads the key itself
             self._given_back()
             return 'Nova has given it back'
@@ -252,19 +248,17 @@ class Chapter:
         return 'refused on both nodes'
 
     def _given_back(self):
-        """Nova asks for the volume, can't use it, and gives it back."""
-        self.server.nova.post(
-            '/servers/%s/os-volume_attachments' % self.server.id, json={
-                'volumeAttachment': {'volumeId': self.data}})
+        """Have Nova fail to attach the volume: it must release the volume.
+        """
+        self.server.begin_attach(self.data)
         instances.wait_status(self.cinder, self.data, 'available', 180)
         process.wait_for('Nova to give it back', lambda: (
             self.data not in self.server.attachments()), 60)
 
     def _attach_again(self):
-        """As soon as the key manager is asked again."""
+        """Attach the volume, once the key manager is asked again."""
         def settled():
-            status = self.cinder.get('/volumes/' + self.data).json()[
-                'volume']['status']
+            status = instances.row(self.lab, self.data)['status']
             return status if status in ('in-use', 'available') else None
 
         def attach():
@@ -273,26 +267,19 @@ class Chapter:
                                     every=1) == 'in-use'
         process.wait_for('an attach that is not refused', attach, 360,
                          every=3)
+        self.server.volumes.append(self.data)
 
     def copies(self, row):
         self._writes()
-        written = self._written()[self.data[:20]]
-        snapshot = self.cinder.post('/snapshots', json={'snapshot': {
-            'volume_id': self.data, 'force': True,
-        }}).raise_for_status().json()['snapshot']['id']
-        process.wait_for('the snapshot', lambda: self.cinder.get(
-            '/snapshots/' + snapshot).json()['snapshot'][
-                'status'] == 'available', 90)
+        written = self.server.written()[guest_console.serial(self.data)]
+        snapshot = instances.create_snapshot(self.cinder, self.data)
         made = self._copy(snapshot_id=snapshot)
-        self.cinder.delete('/snapshots/' + snapshot).raise_for_status()
-        process.wait_for('the snapshot to go', lambda: not self.cinder.get(
-            '/snapshots').json()['snapshots'], 60)
+        instances.delete_snapshot(self.cinder, snapshot)
         self.server.detach(self.data)
         clone = self._copy(source_volid=self.data)
         for volume in made, clone:
             self.server.attach(volume)
-            console = self.server.wait_copied(volume, written)
-            must(console.clean, 'wrong: %s' % console.bad[:3])
+            self.server.wait_copied(volume, written).check()
             self.server.detach(volume)
         must(not watching.readable_lvs(self.lab) or [
             lv for _node, lv in watching.readable_lvs(self.lab)] == [
@@ -322,10 +309,8 @@ class Chapter:
         must(volumes.opens(node, stolen, key),
              'control: the copy of the header is not opened by the key')
         self.server.delete()
-        for volume in self.data, self.root, self.plain:
-            instances.wait_status(self.cinder, volume, 'available', 90)
-            self.cinder.delete('/volumes/' + volume).raise_for_status()
-        observe.wait_deleted(self.lab)
+        instances.delete_volumes(self.cinder, self.data, self.root,
+                                 self.plain)
         statuses = {self.way.secrets.read(reference)[0]
                     for reference in references}
         must(statuses == {404}, 'the secret can be read: %s' % statuses)
@@ -338,23 +323,20 @@ class Chapter:
         must(not left, 'left: %s' % left)
         row.detail = 'the secret, which opened it before, is gone (404)'
 
-    # -- what is so
+    # -- parts of steps
 
     def _volume(self, image=None):
         return instances.create_volume(
             self.cinder, 1, self.way.type_name, 240, 'node1', image)
 
     def _copy(self, **source):
-        made = self.cinder.post('/volumes', json={'volume': dict(
-            source, size=1)}).raise_for_status().json()['volume']['id']
-        instances.wait_status(self.cinder, made, 'available', 180)
-        return made
+        return instances.create_volume(self.cinder, 1, None, 180, **source)
 
     def _home(self):
         return self.lab.nodes[instances.home(self.lab, self.data)]
 
     def _header(self):
-        """The checksum of the header, where the volume is."""
+        """Return the checksum of the header at the volume's home."""
         return volumes.header(
             self._home(), volumes.backing_path(self.lab, self.data),
             self.way.header_bytes // volumes.MIB)
@@ -365,29 +347,18 @@ class Chapter:
     def _is_open(self, node, volume):
         return volumes.has_device(node, self.way.top + volume)
 
-    def _written(self):
-        """The last number that the guest has written to each of them."""
-        written = self.server.written()
-        return {volume[:20]: written[volume[:20]]
-                for volume in (self.root, self.data)}
-
-    def _writes(self, *others):
-        """The guest writes to all, and reads what it has written."""
-        console = self.server.wait_verified(self.root, self.data, *others)
-        must(console.clean, 'wrong: %s' % console.bad[:3])
+    def _writes(self):
+        """Check that the guest writes to all volumes and reads them back."""
+        self.server.wait_verified().check()
 
     def _found(self, written):
-        """It finds all that it wrote, and goes on."""
-        console = self.server.wait_found(written)
-        must(console.clean, 'wrong: %s' % console.bad[:3])
+        """Check that the guest finds its blocks again, and writes on."""
+        self.server.wait_found(written).check()
         self._writes()
 
     def _moved_to(self, node):
-        """Both volumes follow; in words, how fast they were copied."""
-        process.wait_for('the volumes to follow', lambda: all(
-            instances.home(self.lab, volume) == node.name
-            for volume in (self.root, self.data)), 180, every=1)
-        rate = self.report.watch_copies(node, COPY_TIMEOUT)
-        for volume in self.root, self.data:
-            observe.wait_no_move(self.lab, volume, COPY_TIMEOUT)
+        """Wait until all volumes are copied to a node; return the rate."""
+        self.server.wait_homes(180)
+        rate = self.report.watch_copies(node, servers.COPY_TIMEOUT)
+        self.server.wait_no_move()
         return rate

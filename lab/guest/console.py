@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the guest says on its console; see guest.c. Pure."""
+"""Reads the console of the guest; see guest.c."""
 
 import re
+
+from lab.core import process
 
 _PAIR = re.compile(r'(\w+)=(\S+)')
 
 
 class Console:
-    """A console log, read: what was said since the last boot.
+    """A console log since the last boot of the guest.
 
-    ``disks``: the last report of each disk that is there, by serial (the
-    first 20 characters of the volume's id). ``gone``: the last word on each
-    disk that was taken out. ``found``: what each disk held when it came.
-    ``bad``: lines about wrong blocks, since ever.
+    ``disks``: the last report of each attached disk, by serial (the first 20
+    characters of the volume's id). ``gone``: the last report of each removed
+    disk. ``found``: the blocks found on each disk when it was attached.
+    ``copies``: the blocks of another disk, found on a copy of it. ``bad``:
+    all lines of the log about wrong blocks.
     """
 
     def __init__(self, text):
@@ -42,17 +45,26 @@ class Console:
                 self.disks.pop(serial, None)
 
     def of(self, volume_id):
-        """The last report on a volume; None before the first."""
+        """Return the last report on a volume; None before the first."""
         return self.disks.get(serial(volume_id))
 
     @property
     def clean(self):
-        """Whether no block was ever wrong."""
+        """Whether each block read was right."""
         return not self.bad and all(
             not disk['bad'] and not disk['errors']
             for disk in self.disks.values())
 
+    def check(self):
+        """Return the console.
+
+        :raises LabError: if a block read was wrong
+        """
+        if not self.clean:
+            raise process.LabError('wrong data: %s' % self.bad[:3])
+        return self
+
 
 def serial(volume_id) -> str:
-    """What a guest sees of a volume's id: a virtio disk has 20 bytes."""
+    """Return the serial of a volume's disk: virtio takes 20 characters."""
     return volume_id[:20]

@@ -17,47 +17,47 @@ _GROUP = '/dev/cinder-volumes/'
 
 
 class ByNova:
-    """Volumes that Nova encrypts, with QEMU: LUKS1, a key of their owner's.
+    """Volumes encrypted by Nova, with QEMU: LUKS1, a key of their owner's.
 
-    :param owner: whose volumes they are, as :meth:`lab.lab.Lab.cinder` has
-        them
+    :param owner: of the volumes, a user of :meth:`lab.lab.Lab.cinder`
     """
 
     name = 'by Nova'
     type_name = 'encrypted-by-nova'
     encryption = {}
     specs = None
-    #: Bytes of the header, all of which the volume itself has to have.
+    #: Bytes of the header, which is a part of the volume.
     header_bytes = 2 * MIB
     longer_by = 0
     top = 'localclone-guard-'
-    #: Whether a node that boots has to open them, before any server starts.
+    #: Whether a node opens the volumes at its boot, before any server starts.
     unlocks_at_boot = False
 
     def __init__(self, lab, owner):
         self.lab = lab
-        #: The only user who may read what opens its volumes.
+        #: The only user who may read the keys of the volumes.
         self.reader = owner
         self.secrets = secrets.Secrets(lab, owner)
 
     def bytes_of(self, gib):
-        """What a guest gets of a volume."""
+        """Return the bytes of a volume which its guest gets."""
         return gib * GIB - self.header_bytes + self.longer_by
 
     def lv_bytes(self, gib):
-        """What a volume takes of a volume group."""
+        """Return the bytes of a volume's LV."""
         return gib * GIB + self.longer_by
 
     def path(self, volume):
-        """What Nova is given."""
+        """Return the path which Nova gets."""
         return '/dev/localclone/' + volume
 
     def references(self, volume):
-        """Of the secrets in the key manager whose keys open a volume."""
-        return ['/secrets/' + row(self.lab, volume)['encryption_key_id']]
+        """Return the references of a volume's secrets in the key manager."""
+        return ['/secrets/' + instances.row(self.lab, volume)[
+            'encryption_key_id']]
 
     def key(self, volume):
-        """What opens a volume: the hexadecimal digits of its secret."""
+        """Return the key of a volume: the hexadecimal digits of its secret."""
         reference, = self.references(volume)
         status, payload = self.secrets.read(reference)
         if status != 200:
@@ -66,7 +66,7 @@ class ByNova:
 
 
 class ByDriver(ByNova):
-    """Volumes that the driver encrypts: LUKS2, a key of the service's."""
+    """Volumes encrypted by the driver: LUKS2, a key of the service's."""
 
     name = 'by the driver'
     type_name = 'encrypted-by-driver'
@@ -80,45 +80,39 @@ class ByDriver(ByNova):
         super().__init__(lab, 'cinder')
 
     def path(self, volume):
-        """What Nova is given."""
+        """Return the path which Nova gets."""
         return '/dev/mapper/localclone-crypt-' + volume
 
     def references(self, volume):
-        """Of the secrets in the key manager whose keys open a volume."""
+        """Return the references of a volume's secrets in the key manager."""
         return self.secrets.named('localclone volume ' + volume)
 
 
-def row(lab, volume):
-    """A volume as the administrator sees it."""
-    return lab.cinder().get('/volumes/' + volume).json()['volume']
-
-
 def backing(lab, volume):
-    """The name of the LV of a volume at its home."""
-    # Each move gives it another.
-    return 'volume-' + (row(lab, volume)[
+    """Return the name of a volume's LV, which each move changes."""
+    return 'volume-' + (instances.row(lab, volume)[
         'os-vol-mig-status-attr:name_id'] or volume)
 
 
 def backing_path(lab, volume):
-    """The path of that LV, which has the body whatever stands above it."""
+    """Return the path of a volume's LV."""
     return _GROUP + backing(lab, volume)
 
 
 def lv_bytes(lab, node, volume):
-    """How long that LV is."""
+    """Return the bytes of a volume's LV."""
     return int(node.run(
         'lvs --noheadings --units b --nosuffix -o lv_size '
         'cinder-volumes/' + backing(lab, volume)).stdout)
 
 
 def has_mark(node, path, mark):
-    """Whether some bytes are to be read anywhere on a device.
+    """Return whether a device has a mark anywhere.
 
-    :raises LabError: if not all of it could be read
+    :raises LabError: if not all of the device could be read
     """
-    # What ends a line is NUL: a volume may have GiB without any newline, and
-    # grep has a line in memory.
+    # Lines end with NUL: grep keeps a line in memory, and a volume may have
+    # GiB without a newline.
     found = node.run(
         'dd if=%s iflag=direct bs=1M status=none | LC_ALL=C grep -azFc %s; '
         'ends=(${PIPESTATUS[@]}); ((ends[0] == 0 && ends[1] <= 1))' % (
@@ -127,13 +121,13 @@ def has_mark(node, path, mark):
 
 
 def header(node, path, mib):
-    """The checksum of the first MiBs of a path, as the disk has them."""
+    """Return the checksum of the first MiBs of a path, read directly."""
     return instances.checksum(node, path, mib)
 
 
 def header_json(node, path):
-    """What a LUKS2 header says, as cryptsetup prints it."""
-    def read():  # somebody may be writing both copies, one after the other
+    """Return a LUKS2 header as cryptsetup prints it."""
+    def read():  # the service may be writing its two copies
         done = node.run('cryptsetup luksDump --disable-locks '
                         '--dump-json-metadata ' + path, check=False)
         return not done.returncode and json.loads(done.stdout)
@@ -141,31 +135,31 @@ def header_json(node, path):
 
 
 def segments(node, path):
-    """What a LUKS2 header says of the parts of the data, in their order."""
+    """Return the segments of a LUKS2 header, in their order."""
     return [each for _number, each in sorted(
         header_json(node, path)['segments'].items(),
         key=lambda pair: int(pair[0]))]
 
 
 def ciphers(node, path):
-    """What they are encrypted with: more than one while that is changed."""
+    """Return the ciphers of the segments: several during a re-encryption."""
     return [each['encryption'] for each in segments(node, path)]
 
 
 def has_device(node, name):
-    """Whether a node has a device-mapper device of that name."""
+    """Return whether a node has a device-mapper device of a name."""
     return not node.run('dmsetup info ' + name, check=False).returncode
 
 
 def opens(node, path, key):
-    """Whether a key opens what has a header there; nothing is written."""
+    """Return whether a key opens an encrypted device; write nothing."""
     return not node.run(
         ['cryptsetup', 'open', '--test-passphrase', '--disable-locks',
          '--key-file', '-', path], stdin=key, check=False).returncode
 
 
 def key_manager(lab, on):
-    """Stop the key manager, or have it answer again."""
+    """Start or stop the key manager."""
     lab.processes.signal('barbican', signal.SIGCONT)
     if on and lab.processes.pid('barbican') is None:
         lab.control.restart('barbican')

@@ -10,9 +10,11 @@ NAME = 'nova-compute'
 
 
 def service(node, action) -> None:
-    """start, stop, kill or restart nova-compute; guests run on.
+    """Start, stop, kill or restart nova-compute; guests run on.
 
     The first start after a boot starts libvirt, too.
+
+    :param action: one of these verbs
     """
     conf = node.directory / 'nova.conf'
     if action in ('start', 'restart'):
@@ -24,14 +26,14 @@ def service(node, action) -> None:
 
 
 def _runner(lab):
-    """Where volumes are extended in use, Nova has what the guide says."""
+    """Return the wrapper of nova-compute: online_extend.py if enabled."""
     if not lab.settings['options'].get('localclone_enable_online_extend'):
         return ''
     return '%s %s ' % (lab.python, lab.repo / 'lab/nova/online_extend.py')
 
 
 def make_keys(lab) -> None:
-    """The key by which one node's Nova works on the other: one for a lab."""
+    """Create the SSH key of a lab, by which its nodes' Novas connect."""
     _keys(lab).mkdir()
     process.run('ssh-keygen', '-q', '-t', 'ed25519', '-N', '',
                 '-f', str(_keys(lab) / 'key'))
@@ -55,15 +57,27 @@ def _write_configs(node, conf):
     (libvirt / 'qemu.conf').write_text(nova_config.qemu())
 
 
-def reported(node):
-    """When nova-compute of a node last told that it serves."""
+def _record(node):
+    """Return Nova's record of nova-compute on a node."""
     services = node.lab.client('nova').get('/os-services').json()['services']
-    return next(each['updated_at'] for each in services
+    return next(each for each in services
                 if each['binary'] == NAME and each['host'] == node.name)
 
 
+def reported(node):
+    """Return the time of the last report of nova-compute on a node."""
+    return _record(node)['updated_at']
+
+
+def force_down(node, down) -> None:
+    """Tell Nova to regard nova-compute of a node as down, or no longer."""
+    node.lab.client('nova').put(
+        '/os-services/%s' % _record(node)['id'],
+        {'forced_down': down}).raise_for_status()
+
+
 def is_running(node) -> bool:
-    """Whether nova-compute of a node has not ended."""
+    """Return whether nova-compute of a node runs."""
     return not node.run('kill -0 $(cat /run/%s.pid)' % NAME,
                         check=False).returncode
 

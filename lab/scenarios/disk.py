@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A volume with known data, the guest that uses it, and what verifies it."""
+"""The model of a volume under test: known data, its guest, verification."""
 
 import dataclasses
 import itertools
@@ -15,13 +15,13 @@ from lab.scenarios.requests import ANSWERED
 from lab.scenarios.requests import ask
 from lab.scenarios.requests import until
 
-#: MiB of what is always free, in each layout.
+#: A MiB of each layout which is always free.
 SPARE = 24
-#: Guests write one MiB each time one is started; so many times at most.
+#: The most starts of guests: each start takes one MiB.
 AREAS = 24
-#: Blocks a second: enough to fall into each step, few enough for many.
+#: Blocks a second: enough for each step, few enough for many volumes.
 RATE = 3
-#: The name of a host that does not run the backend.
+#: The name of a host without the backend.
 ELSEWHERE = 'elsewhere'
 #: MiB of a GiB.
 GIB = 1024
@@ -31,13 +31,13 @@ _seeds = itertools.count(1)
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Where a volume has data, in MiB.
+    """The areas of a volume with data, in MiB.
 
-    :param fill: how much is filled at first, and what is compared byte by byte
-    :param first_area: where guests write
-    :param quarters: of the volume that are written at first, too, so that a
-        move takes a while; some stays a hole, which no move copies
-    :param looked_at: what else is read, written or not; None: all of it
+    :param fill: the length filled at first, which is compared byte by byte
+    :param first_area: the beginning of the guests' areas
+    :param quarters: of the volume, also written at first, so that a move
+        takes a while; the rest stays a hole, which no move copies
+    :param looked_at: more MiBs to read, written or not; None: all
     """
 
     fill: int
@@ -46,19 +46,19 @@ class Layout:
     looked_at: tuple[int, ...] | None = None
 
 
-#: Small volumes, of which every byte is read.
+#: Small volumes: every byte is read.
 WHOLE = Layout(16, 32, 3)
-#: What is written at the volume's new home.
+#: The MiB written at the volume's new home.
 FRESH = 18
-#: Volumes of their full size. What makes the copy take long is not read but
-#: for a few MiBs.
+#: Volumes of their full size: only a few MiBs of the long part are read.
 SAMPLED = Layout(2, 200, 0, (16, FRESH, 100, 300))
 
 
 def sampled(content, layout, local_only=False):
-    """Content, with the MiBs that are to be read.
+    """Return content with the list of the MiBs to read.
 
-    :param local_only: what was written at its new home alone
+    :param content: see :meth:`Disk.content`
+    :param local_only: only the MiBs written at the new home
     """
     written = {first + index for first, count, _seed in content['fills']
                if count <= layout.fill for index in range(count)}
@@ -71,9 +71,10 @@ def sampled(content, layout, local_only=False):
 
 
 def check_file(path, content):
-    """A file, such as a backup, against what there must be at its beginning.
+    """Compare the beginning of a file, such as a backup.
 
-    :raises LabError: with what is wrong
+    :param content: see :meth:`Disk.content`
+    :raises LabError: if a MiB differs
     """
     filled = {first + index: (seed, index)
               for first, count, seed in content['fills']
@@ -89,11 +90,12 @@ def check_file(path, content):
 
 
 def prove(node, what, path, content, timeout=200):
-    """Every byte of a device.
+    """Compare every byte of a device.
 
+    :param what: the name of the volume, for errors
     :param content: see :meth:`Disk.content`
-    :returns: how many blocks of guests there are, and a digest of all bytes
-    :raises LabError: with what is wrong
+    :returns: the number of guests' blocks, and a digest of all bytes
+    :raises LabError: if a byte differs
     """
     result = json.loads(node.run(
         _payload_words(node, 'verify', path), timeout=timeout,
@@ -116,7 +118,7 @@ class Disk:
     :param layout: WHOLE or SAMPLED
     """
 
-    #: What opens it, if it is encrypted.
+    #: The key of an encrypted volume.
     key = b''
 
     def __init__(self, lab, volume, user='demo', size=1, layout=WHOLE):
@@ -136,28 +138,31 @@ class Disk:
         self._writes_to = self.path
         self._on = None
         self._lock = threading.Lock()
-        #: Only what was written at its home can be read, for now.
+        #: Only the data written at its home can be read, for now.
         self.local_only = False
-        #: It has to stay where it is.
+        #: The volume must stay on its node.
         self.pinned = False
-        #: It is deleted, or another volume by now.
+        #: The volume is deleted, or has become another volume.
         self.gone = False
 
     # -- data
 
     def grow(self, size):
-        """It has so many GiB from now on; what is new has to be zeros."""
+        """Note a new size; the added part must be zeros.
+
+        :param size: GiB
+        """
         self.mib = size * 1024 // (self.lab.settings.get('stepping') or 1)
         self.occupied = self.mib * self.layout.quarters // 4
 
     def content(self):
-        """What it must have at this moment, whatever is written later."""
+        """Return the content which the volume must have at this moment."""
         return {'mib': self.mib, 'fills': list(self.fills),
                 'areas': list(self._areas),
                 'acknowledged': self.acknowledged()}
 
     def become(self, content):
-        """It has what something else had, as far as that went."""
+        """Note that the volume has the content of another one now."""
         self.stop()
         self.fills = list(content['fills'])
         self._areas = list(content['areas'])
@@ -165,10 +170,10 @@ class Disk:
         self._sessions = []
 
     def fill(self, node, first=0, count=None, full=True):
-        """Fill MiBs with data that are known.
+        """Fill MiBs with known data.
 
-        :param count: how many; None: those of the layout
-        :param full: at first what is ``occupied`` is written, too
+        :param count: of MiBs; None: as the layout says
+        :param full: the first time, fill the ``occupied`` part, too
         """
         if full and not self.fills and self.occupied:
             self._fill(node, 0, self.occupied)
@@ -182,9 +187,9 @@ class Disk:
         self.fills.append([first, count, seed])
 
     def start(self, node, path=None):
-        """The guest begins to write on a node, where nothing was yet.
+        """Start the guest on a node, in an area not written before.
 
-        :param path: of the volume there, if it is not the handle's
+        :param path: of the volume there; None: the handle
         """
         self.stop()
         self._writes_to = path or self.path
@@ -196,7 +201,7 @@ class Disk:
         self._sessions.append(self._writer)
 
     def stop(self):
-        """The guest ends, if it still runs."""
+        """Stop the guest, if it still runs."""
         if self._writer is None:
             return
         deadline = time.monotonic() + 20
@@ -208,23 +213,23 @@ class Disk:
         self._writer = self._on = None
 
     def lost_power(self, node):
-        """The node went down, and the guest with it."""
+        """Note that a node went down, and the guest on it."""
         if self._on is node:
             self._writer = self._on = None
 
     @property
     def runs_on(self):
-        """The node that the guest runs on, if any."""
+        """The node of the running guest, if any."""
         return self._on
 
     def written(self):
-        """How much its guests have reported up to now."""
+        """Return the bytes which its guests have reported up to now."""
         return sum(len(each.stdout) for each in self._sessions)
 
     def check_running(self, seconds=ANSWERED):
-        """The guest's writes go on: it is neither suspended nor failed.
+        """Check that the guest goes on to write.
 
-        :raises LabError: if not
+        :raises LabError: if it is suspended, or has failed
         """
         if self._writer is None:
             return
@@ -242,7 +247,7 @@ class Disk:
         return False
 
     def acknowledged(self):
-        """Of all guests' blocks, the newest number that the disk confirmed."""
+        """Return the last confirmed number of each block of the guests."""
         numbers = dict(self._before)
         for session in self._sessions:
             for line in session.stdout.decode().splitlines(True):
@@ -253,20 +258,20 @@ class Disk:
         return numbers
 
     def verify(self, node, timeout=200):
-        """Every byte of the volume, on a node, or as many as are looked at.
+        """Compare every byte of the volume, or the MiBs of its layout.
 
-        :raises LabError: with what is wrong
+        :raises LabError: if a byte differs
         """
         return self.verify_at(node, self.path, self.content(), timeout)
 
     def verify_at(self, node, path, content, timeout=200):
-        """The same of any device, and of what there must be there."""
+        """Compare any device with a content, as :meth:`verify` does."""
         if self.layout.looked_at is not None:
             content = sampled(content, self.layout, self.local_only)
         return prove(node, self.volume, path, content, timeout)
 
     def verify_lv(self, node, lv, content):
-        """The same of an LV that nothing has active.
+        """Compare an inactive LV with a content, as :meth:`verify` does.
 
         :param lv: with its group
         """
@@ -277,16 +282,16 @@ class Disk:
             node.run('lvchange -an ' + lv, check=False)
 
     def verify_home(self):
-        """The volume at its home, where nobody need have attached it."""
+        """Compare the volume at its home, attached or not."""
         node = self.lab.nodes[self.home()]
         process.wait_for('the handle of %s on %s' % (self.volume, node.name),
                          lambda: self.has_path(node), 60, every=1)
         self.verify(node)
 
     def settle(self, seconds=240):
-        """All is over: it is where its guest is, with all that it had.
+        """Wait for the end of moves; compare the volume on its guest's node.
 
-        :raises LabError: if not
+        :raises LabError: if a move has not ended in time, or a byte differs
         """
         guest = self.runs_on
         if guest and not self.pinned:
@@ -306,7 +311,7 @@ class Disk:
         return node.run(_payload_words(node, *words), timeout=120).stdout
 
     def watch(self, node, seconds):
-        """A guest reads the first MiB of what was filled last, over and over.
+        """Start a guest which reads the last filled MiB over and over.
 
         :returns: a :class:`lab.core.node.Running`; see :mod:`.payload`
         """
@@ -316,44 +321,45 @@ class Disk:
             timeout=seconds + 60)
 
     def newest_area(self):
-        """Where the guest that was started last writes, MiB."""
+        """Return the area of the last guest, MiB."""
         return self._areas[-1][0]
 
     def a_late_block(self):
-        """The place of a block that is copied late, as nothing is a hole
-        before it (4 KiB blocks).
+        """Return the place of a block which is copied late (4 KiB blocks).
+
+        No hole is before it.
         """
         return (self.occupied - 8) * 256
 
     def a_written_block(self):
-        """The place of a block that was acknowledged (4 KiB blocks)."""
+        """Return the place of an acknowledged block (4 KiB blocks)."""
         return max(self.acknowledged())
 
     def has_path(self, node):
-        """Whether the volume has a handle on a node."""
+        """Return whether the volume has a handle on a node."""
         return not node.run('test -b ' + self.path, check=False).returncode
 
     # -- connections
 
     def attach(self, node, live=False):
-        """Attach on a node.
+        """Attach the volume on a node.
 
-        :param live: while it is attached on the other one
+        :param live: for a live migration: it is attached on the other node
         """
         self.attached[node.name] = self.instance.attach(
             self.volume, node, live=live)
 
     def attach_elsewhere(self, node):
-        """Attach as a host that does not run the backend, which is served.
+        """Attach the volume on a host without the backend, by an export.
 
-        :param node: that is this host under another name
+        :param node: acts as this host
         :returns: the attachment, which is not counted as one of a node
         """
         return self.instance.attach(self.volume, node, dict(
             self.instance.connector(node), host=ELSEWHERE, ip='192.0.2.99'))
 
     def try_attach(self, node, live=False):
-        """The same, for who asks again if it is refused."""
+        """Attach the volume; remove the attachments of a refused request."""
         try:
             self.attach(node, live)
         except process.LabError:
@@ -361,7 +367,7 @@ class Disk:
             raise
 
     def detach(self, node, status='available'):
-        """Detach; done again, it is done.
+        """Detach the volume; may be repeated.
 
         :param node: or its name
         """
@@ -371,37 +377,37 @@ class Disk:
         instances.wait_status(self.instance.nova, self.volume, status, 30)
 
     def forget(self, attachment):
-        """Delete an attachment, if it is still there."""
+        """Delete an attachment, if it still exists."""
         answer = self.instance.nova.delete('/attachments/' + attachment)
         if answer.status_code != 404:
             answer.raise_for_status()
 
     def forget_failed(self):
-        """Delete the attachments that a failed request has left."""
+        """Delete the attachments of failed requests."""
         mine = {each.id for each in self.attached.values()}
         for attachment in self.attachments():
             if attachment not in mine:
                 self.forget(attachment)
 
     def forget_others(self, node):
-        """Delete all attachments but that of a node."""
+        """Delete all attachments except the node's."""
         self.attached = {name: each for name, each in self.attached.items()
                          if name == node.name}
         self.forget_failed()
 
     def attachments(self):
-        """The ids of all its attachments."""
+        """Return the ids of all attachments."""
         return [each['id'] for each in self.instance.nova.get(
             '/attachments?volume_id=' + self.volume).json()['attachments']]
 
     # -- the volume
 
     def home(self):
-        """The node that has its data."""
+        """Return the name of the volume's home."""
         return instances.home(self.lab, self.volume)
 
     def act(self, action, client=None, **how):
-        """Ask for an action; the answer.
+        """Request an action; return the answer.
 
         :raises Refused: if the API refuses it
         """
@@ -409,31 +415,26 @@ class Disk:
             '/volumes/%s/action' % self.volume, json={action: how}))
 
     def admin(self, action, **how):
-        """The same, as an administrator."""
+        """Request an action as an administrator."""
         return self.act(action, self.lab.cinder(), **how)
 
     def row(self):
-        """The volume as the administrator sees it."""
-        return self.lab.cinder().get('/volumes/' + self.volume).json()[
-            'volume']
+        """Return the volume as Cinder shows it to an administrator."""
+        return instances.row(self.lab, self.volume)
 
     def is_moving(self):
-        """Whether the records have a move of it."""
-        return any(volume == self.volume
-                   for volume, _token in observe.move_records(self.lab))
+        """Return whether the database has a move of the volume."""
+        return observe.is_moving(self.lab, self.volume)
 
     def exists(self):
-        """Whether Cinder still has it."""
+        """Return whether Cinder still has the volume."""
         answer = self.cinder.request('GET', '/volumes/' + self.volume)
         if answer.status_code == 404:
             return False
         return bool(answer.raise_for_status())
 
     def remove(self, seconds=150):
-        """Detach and delete, by force of the cloud's administrator.
-
-        Its snapshots go with it.
-        """
+        """Detach and delete the volume and its snapshots, by force."""
         self.stop()
 
         def ask():
@@ -454,7 +455,7 @@ class Disk:
         until('volume %s to go' % self.volume, ask, seconds)
 
     def _free_snapshots(self):
-        """Those that a fault has left in whatever status can be deleted."""
+        """Reset snapshots in another status, so that they can be deleted."""
         for snapshot in self.lab.cinder().get(
                 '/snapshots?all_tenants=1&volume_id=' + self.volume).json()[
                     'snapshots']:

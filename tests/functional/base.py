@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One lab for all functional tests of a run."""
+"""The base of functional tests: the labs of a run, shared by its tests."""
 
 import atexit
 import os
@@ -16,29 +16,27 @@ from lab import Lab
 from lab.scenarios import checks
 
 
-#: MiB of a volume of 1 GiB that have data, so that copying it takes a while.
-#: The rest is a hole, which no move copies.
+#: MiB with data of a volume of 1 GiB: a copy takes a while. The rest is a
+#: hole, which no move copies.
 OCCUPIED = 256
-#: MiB at its beginning that a test compares.
+#: MiB at the beginning of a volume which a test compares.
 CHECKED = 32
-#: The rate at which the link of the source sends during a test that needs the
-#: copy: it takes more than a minute then.
+#: The rate of the source's link during a test of a copy, which then takes
+#: more than a minute.
 BRAKE = '24mbit'
-#: Of the driver, so that tests wait less. What must be seen while a volume
-#: moves is held back by its link (:meth:`LabTest.brake`), which copies at the
-#: same speed with any options.
+#: Options of the driver which shorten tests. Only the link slows a copy down
+#: (:meth:`LabTest.brake`): its speed is the same with any options.
 QUICK = {'localclone_verify_timeout': 10,
          'localclone_enable_online_extend': True}
 #: Seconds between two checks of the moves: MOVE_INTERVAL of service.assembly.
 MOVES = 5
-#: Seconds until nothing is left of the volumes of a test. LVs that are not
-#: thin are overwritten first.
+#: Seconds until a test's volumes are gone. Thick LVs are overwritten first.
 GONE = 150
 #: A lab of thick LVs, and the options of its backends.
 THICK = 'thick'
 WITH_THICK = {'lvm_type': 'default'}
-#: The lab with a key manager, and the options of its backends: one lab for all
-#: that volumes with keys need. What is paused goes on by the node's check.
+#: The only lab with a key manager, and the options of its backends. The sweep
+#: resumes paused work.
 KEYS = 'keys'
 WITH_KEYS = dict(QUICK, localclone_header_backup_dir=nodes.HEADERS,
                  localclone_reconcile_interval=5,
@@ -46,7 +44,7 @@ WITH_KEYS = dict(QUICK, localclone_header_backup_dir=nodes.HEADERS,
 
 
 def _say(text):
-    # By the number in the names of this process's labs: others run beside.
+    # The number is in the names of this process's labs: several may run.
     print('  lab %d: %s' % (os.getpid(), text), flush=True)
 
 
@@ -64,14 +62,14 @@ def note_failure(_exc_info):
 
 
 _failures = []
-#: Labs that are up, by name; instead of one that did not come up, why.
+#: The running labs by name; the error of a lab which did not come up.
 _labs = {}
-#: The names of those that have failed to come up before.
+#: The names of labs which were already tried a second time.
 _tried_again = set()
 
 
 def _is_like(lab, options, nodes, parts):
-    """Whether a lab that is up has what a test needs."""
+    """Return whether a running lab fits a test."""
     def text(of):
         return {name: str(value) for name, value in of.items()}
     return (text(lab.settings['options']) == text(options)
@@ -80,12 +78,12 @@ def _is_like(lab, options, nodes, parts):
 
 
 def shared_lab(name='test', options=QUICK, nodes=2, **parts):
-    """A lab of this process; $LOCALCLONE_TEST_LAB names one that is up.
+    """Return a lab of this process, or the lab $LOCALCLONE_TEST_LAB.
 
-    :param options: of its backends, besides the lab's own; others than usual
-        need a lab by another name
-    :param nodes: how many it has; the same is true of these
-    :param parts: of a lab (nova, keys) that it has; and of these
+    :param name: of the lab; labs which differ need different names
+    :param options: of its backends, besides the lab's own
+    :param nodes: the number of nodes
+    :param parts: optional parts of the lab (nova, keys)
     """
     if name not in _labs:
         given = os.environ.get('LOCALCLONE_TEST_LAB')
@@ -106,7 +104,7 @@ def shared_lab(name='test', options=QUICK, nodes=2, **parts):
 
 
 def forget_failed_labs():
-    """Labs that did not come up are tried once more, and only once."""
+    """Have labs which did not come up tried a second time, not a third."""
     for name, lab in list(_labs.items()):
         if isinstance(lab, process.LabError) and name not in _tried_again:
             _tried_again.add(name)
@@ -114,7 +112,7 @@ def forget_failed_labs():
 
 
 def end_lab(name):
-    """Take down what :func:`shared_lab` has brought up."""
+    """Take down a lab of :func:`shared_lab`."""
     lab = _labs.pop(name, None)
     if (lab and not isinstance(lab, process.LabError)
             and lab.claim.holder == os.getpid()):
@@ -122,7 +120,7 @@ def end_lab(name):
 
 
 def messages(lab, volume):
-    """All that the owner of a volume was told: (when, text), newest first.
+    """Return a volume's user messages: (when, text), newest first.
 
     Cinder keeps whole seconds, and sorts those of one second by chance.
     """
@@ -132,18 +130,18 @@ def messages(lab, volume):
 
 
 def told(lab, volume):
-    """What the owner was told in the newest second; '' if nothing was."""
+    """Return the user messages of the newest second, or ''."""
     found = messages(lab, volume)
     return '\n'.join(text for when, text in found if when == found[0][0])
 
 
 class LabTest(testtools.TestCase):
 
-    #: Which lab; and the options of its backends, besides the lab's own.
+    #: The name of the lab, and additional options of its backends.
     lab_name = 'test'
     options = QUICK
     nodes = 2
-    #: Parts of a lab that not every lab has.
+    #: Optional parts of the lab: nova, keys.
     parts: dict = {}
 
     def setUp(self):
@@ -155,8 +153,8 @@ class LabTest(testtools.TestCase):
         self.n2 = self.lab.nodes['node2']
         self.demo = self.lab.cinder('demo')
         self.instance = instances.Instance(self.lab)
-        #: Of each :meth:`moving_volume`: the checksum of a part that
-        #: is copied late, and that no writer of a test touches.
+        #: The checksum of a part of each :meth:`moving_volume` which is
+        #: copied late and has no writer.
         self.late = {}
         self.addCleanup(self.mend)
 
@@ -184,7 +182,7 @@ class LabTest(testtools.TestCase):
         self.lab.wait_for_services()
 
     def extend(self, volume, gib=2, status='available'):
-        """Extend a volume as its owner does; it has that status in the end.
+        """Extend a volume as its owner does; wait for its status.
 
         A request that Cinder refuses leaves the status, but not the size.
         """
@@ -194,11 +192,11 @@ class LabTest(testtools.TestCase):
         self.assertEqual(gib, self.row(volume)['size'])
 
     def wait_two_checks(self):
-        """What the periodic checks have not done by then, they don't."""
+        """Wait for two periodic checks of the moves."""
         time.sleep(2 * MOVES + 1)
 
     def mend(self):
-        """Leave the lab as it was found, whatever a test did to it.
+        """Repair the lab after any test.
 
         :raises LabError: if that can't be done, or the driver has left
             anything behind; the next test gets another lab then
@@ -229,11 +227,11 @@ class LabTest(testtools.TestCase):
             raise process.LabError('left behind: ' + '; '.join(left))
 
     def mend_node(self, node):
-        """Have a node run as it did before."""
+        """Have a node and its services run again."""
         node.network_heal()
         if not node.is_on:
             node.power_on()
-        # A guest of a test that failed would keep its volume busy.
+        # The guest of a failed test keeps its volume busy.
         found = node.run(
             'kill $(pgrep -f "[d]isk_io.py write") 2>/dev/null; '
             'tc qdisc show dev vec0 root; '
@@ -249,7 +247,7 @@ class LabTest(testtools.TestCase):
                                        node=node)
 
     def created_in_vain(self, node):
-        """A volume that only one node may have, which fails; its id."""
+        """Fail to create a volume on a node; return its id."""
         observe.take_volumes(self.lab, node)
         try:
             volume = self.demo.post('/volumes', json={'volume': {
@@ -261,13 +259,13 @@ class LabTest(testtools.TestCase):
         return volume
 
     def put_in_group(self, volume):
-        """As Cinder does; a volume stays where its group is."""
+        """Put a volume in a group, which keeps it on its node."""
         group = str(uuid.uuid4())
         observe.sql(self.lab,
                     "INSERT INTO `groups` (id, deleted, status, host) "
                     "VALUES ('%s', 0, 'available', 'node1@localclone')"
                     % group)
-        # These before the volume is deleted.
+        # Before the volume is deleted.
         self.addCleanup(observe.sql, self.lab, "DELETE FROM `groups`")
         self.addCleanup(self.take_out_of_group, volume)
         observe.sql(self.lab, "UPDATE volumes SET group_id = '%s' WHERE "
@@ -278,7 +276,7 @@ class LabTest(testtools.TestCase):
                     "id = '%s'" % volume)
 
     def act(self, volume, action, client=None, **how):
-        """Ask for an action on a volume; the answer, unchecked.
+        """Request an action on a volume; return the answer, unchecked.
 
         :param client: of the API; None: the administrator's
         """
@@ -286,20 +284,20 @@ class LabTest(testtools.TestCase):
             '/volumes/%s/action' % volume, json={action: how})
 
     def row(self, volume):
-        """A volume as the administrator sees it."""
-        return self.lab.cinder().get('/volumes/' + volume).json()['volume']
+        """Return a volume as Cinder shows it to an administrator."""
+        return instances.row(self.lab, volume)
 
     def force_detach(self, attached):
-        """As an operator's tool does that knows no connector.
+        """Force a detach without a connector, as an operator's tool does.
 
-        Cinder refuses it to whoever is no service.
+        Cinder demands a service token.
         """
         self.act(attached.volume_id, 'os-force_detach',
                  instances.as_nova(self.lab, 'admin'),
                  attachment_id=attached.id).raise_for_status()
 
     def fill(self, attached, mib=CHECKED):
-        """Random data at the beginning of a volume; its checksum."""
+        """Write random data to a volume's beginning; return its checksum."""
         attached.node.run('dd if=/dev/urandom of=%s bs=1M count=%d '
                           'oflag=direct conv=fsync status=none' % (
                               attached.path, mib), timeout=120)
@@ -309,16 +307,16 @@ class LabTest(testtools.TestCase):
         return self.sum_at(attached.node, attached.path, mib)
 
     def sum_at(self, node, path, mib):
-        """The checksum of the beginning of any device."""
+        """Return the checksum of the beginning of any device."""
         return instances.checksum(node, path, mib)
 
     def late_part(self, attached):
-        """The checksum of what is copied late of a :meth:`moving_volume`."""
+        """Return the checksum of the late part of a :meth:`moving_volume`."""
         return instances.checksum(attached.node, attached.path, CHECKED,
                                   first_mib=OCCUPIED - 2 * CHECKED)
 
     def moving_volume(self, mib=CHECKED, volume_type='localclone'):
-        """A volume with data, attached on node2 and still being copied.
+        """Create a volume with data, attached on node2 and not yet copied.
 
         The copy is held back, so that what a test does falls into it.
         """
@@ -335,7 +333,7 @@ class LabTest(testtools.TestCase):
         return volume, attached, expected
 
     def brake(self, rate=None):
-        """Slow the link of the source down; None: no more."""
+        """Slow the link of the source down; None: to full speed."""
         if not self.n1.is_on:
             return
         if rate:
@@ -344,7 +342,7 @@ class LabTest(testtools.TestCase):
             self.n1.netem()
 
     def assert_moved(self, volume, attached, expected, mib=CHECKED):
-        """The move ends; the data is right; the source is gone."""
+        """Check that a move ends, the data is right, the source is gone."""
         self.brake()
         observe.wait_moved(self.lab, volume)
         self.assertEqual(expected, self.checksum(attached, mib))
@@ -357,7 +355,7 @@ class LabTest(testtools.TestCase):
         self.assertEqual('node2', instances.home(self.lab, volume))
 
     def refused(self, volume, node=None, connector=None):
-        """Ask for a connection that must be refused.
+        """Request a connection, which must be refused.
 
         :returns: the error's text and what the owner is told
         """
@@ -372,7 +370,7 @@ class LabTest(testtools.TestCase):
         return told(self.lab, volume)
 
     def assert_untouched(self, volume, expected=None):
-        """After a refusal nothing is left, and the volume can be used."""
+        """Check that a refusal leaves nothing and the volume is usable."""
         process.wait_for('the shadow to go',
                          lambda: not observe.move_records(self.lab), 60)
         self.assertEqual([], observe.leftovers(self.n1, None))
@@ -385,7 +383,7 @@ class LabTest(testtools.TestCase):
         attached.detach()
 
     def restart(self, node, action='restart'):
-        """Restart a volume service and wait until it serves again."""
+        """Restart a volume service, and wait until it is ready."""
         node.service(action)
         if action == 'kill':
             node.service('start')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes that the driver encrypts; no server has them, only os-brick."""
+"""The base of tests of volumes encrypted by the driver, without Nova."""
 
 import json
 
@@ -12,19 +12,19 @@ from lab.keys import volumes
 from tests.functional import base
 
 GIB = volumes.GIB
-#: By which an LV is longer than its volume.
+#: The bytes by which an LV is longer than its volume.
 HEADER = volumes.ByDriver.longer_by
-#: What is written to a volume again and again, and is found nowhere else.
+#: A text written to volumes again and again, which nothing else has.
 MARK = b'what-only-its-guest-may-read'
-#: MiB of it.
+#: MiB of the mark.
 MARKED = 32
-#: MiB of a volume that are filled, the mark included.
+#: MiB of a volume with data, the mark included.
 FILLED = 128
 TYPE = volumes.ByDriver.type_name
 
 
 class DriverTest(base.LabTest):
-    """A lab with Barbican, and a type of volumes that the driver encrypts."""
+    """A lab with Barbican, and a volume type which the driver encrypts."""
 
     lab_name = base.KEYS
     options = base.WITH_KEYS
@@ -38,33 +38,33 @@ class DriverTest(base.LabTest):
         self.secrets = secrets.Secrets(self.lab, 'cinder')
 
     def key_manager(self, on):
-        """Stop the key manager, or have it answer again."""
+        """Start or stop the key manager."""
         volumes.key_manager(self.lab, on)
 
     def encrypted(self, size=1, node='node1', **source):
-        """A volume that is encrypted by the driver; its id."""
-        if not source:
-            return instances.create_volume(self.demo, size, TYPE, 120, node)
-        volume = self.demo.post('/volumes', json={'volume': dict(
-            {'size': size}, **source)}).raise_for_status().json()[
-                'volume']['id']
-        instances.wait_status(self.demo, volume, 'available', 120)
-        return volume
+        """Create a volume which the driver encrypts; return its id.
+
+        :param node: the name of its home, unless it has a source
+        :param source: ``snapshot_id`` or ``source_volid``
+        """
+        return instances.create_volume(
+            self.demo, size, None if source else TYPE, 120,
+            None if source else node, **source)
 
     def secret_names(self, volume):
         return self.secrets.named('localclone volume ' + volume)
 
-    # -- what is on the nodes
+    # -- a volume on the nodes
 
     def backing(self, volume):
-        """The LV of a volume at its home."""
+        """Return the name of a volume's LV at its home."""
         return volumes.backing(self.lab, volume)
 
     def lv_bytes(self, node, volume):
         return volumes.lv_bytes(self.lab, node, volume)
 
     def header(self, node, volume):
-        """The checksum of what comes before a volume's data."""
+        """Return the checksum of a volume's header."""
         return volumes.header(
             node, '/dev/mapper/localclone-' + volume, HEADER // volumes.MIB)
 
@@ -73,36 +73,36 @@ class DriverTest(base.LabTest):
                         + self.backing(volume)).stdout.strip().split(',')
 
     def encryption(self, node, *words, code=0):
-        """What a command of the operator's says."""
+        """Run an operator's command; return its output."""
         done = node.operator('encryption', *words, '--format', 'json',
                              timeout=300)
         self.assertEqual(code, done.returncode, done.stdout + done.stderr)
         return json.loads(done.stdout) if done.stdout else done.stderr
 
     def lose_header(self, node, volume, kib=16384):
-        """Overwrite all of a header, or the beginning of it, with zeros."""
+        """Overwrite a header, or its beginning, with zeros."""
         node.run('dd if=/dev/zero of=/dev/mapper/localclone-%s bs=1K count=%d '
                  'oflag=direct conv=notrunc status=none' % (volume, kib))
 
     def is_open(self, node, volume):
-        """Whether a volume is decrypted on a node."""
+        """Return whether a volume has a crypt device on a node."""
         return volumes.has_device(node, volumes.ByDriver.top + volume)
 
     def has_mark(self, node, path):
-        """Whether what a guest has written is to be read at a path."""
+        """Return whether a device has the mark."""
         return volumes.has_mark(node, path, MARK)
 
     def assert_ciphertext(self, *nodes):
-        """No LV of a node has the mark."""
+        """Check that no LV of the nodes has the mark."""
         for node in nodes:
             for lv in observe.volume_lvs(node):
                 self.assertFalse(self.has_mark(
                     node, '/dev/cinder-volumes/' + lv), (node.name, lv))
 
-    # -- what a guest does
+    # -- the guest
 
     def mark(self, attached):
-        """Write what can be found; its checksum."""
+        """Write the mark; return its checksum."""
         attached.node.run(
             'yes %s | dd of=%s bs=1M count=%d iflag=fullblock oflag=direct '
             'conv=notrunc,fsync status=none' % (
@@ -110,7 +110,7 @@ class DriverTest(base.LabTest):
         return self.checksum(attached, MARKED)
 
     def fill_behind(self, attached):
-        """Write random data behind the mark; the checksum of it all."""
+        """Write random data behind the mark; return the checksum of both."""
         attached.node.run(
             'dd if=/dev/urandom of=%s bs=1M seek=%d count=%d oflag=direct '
             'conv=notrunc,fsync status=none' % (
@@ -125,7 +125,7 @@ class DriverTest(base.LabTest):
         return capture.Capture(node, MARK)
 
     def wait_moved(self, volume):
-        """Wait until nothing of a move of this volume is left to be done."""
+        """Wait until a volume has no move, or its move has ended."""
         observe.wait_no_move(self.lab, volume)
 
     def write_end(self, attached, gib):

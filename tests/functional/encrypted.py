@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes that Nova encrypts, and servers that have them."""
+"""The base of tests of volumes encrypted by Nova, and of their servers."""
 
 import json
 
 from lab.core import instance as instances
-from lab.core import observe
 from lab.keys import types
 from lab.keys import volumes
 from lab.nova import compute
@@ -13,7 +12,7 @@ from tests.functional import base
 
 MIB = volumes.MIB
 MARK = volumes.GUESTS_MARK
-#: Bytes of a header by which Nova encrypts.
+#: Bytes of a header of Nova's encryption.
 HEADER = volumes.ByNova.header_bytes
 
 #: Runs in a node: os-brick's encryptor, as Nova uses it.
@@ -50,13 +49,13 @@ else:
 
 
 class EncryptedTest(base.LabTest):
-    """A lab with Barbican, and a type of volumes that Nova encrypts."""
+    """A lab with Barbican, and a volume type which Nova encrypts."""
 
     lab_name = base.KEYS
     options = base.WITH_KEYS
     parts = {'keys': True}
     type_name = volumes.ByNova.type_name
-    #: Whose volumes they are. Only administrators migrate servers, and only
+    #: The owner of the volumes. Only administrators migrate servers, and only
     #: members of a key's own project may read it.
     owner_name = 'admin'
 
@@ -67,32 +66,30 @@ class EncryptedTest(base.LabTest):
             types.make(self.lab, self.type_name, {})
 
     def encrypted(self, node=None, image=None, **source):
-        """A volume of the encrypted type; its id."""
-        if not source:
-            return instances.create_volume(
-                self.owner, 1, self.type_name, 180, node and node.name,
-                image)
-        volume = self.owner.post('/volumes', json={'volume': dict(
-            source, size=1)}).raise_for_status().json()['volume']['id']
-        instances.wait_status(self.owner, volume, 'available', 120)
-        return volume
+        """Create a volume of the encrypted type; return its id.
 
-    # -- what is seen of a volume
+        :param source: ``snapshot_id`` or ``source_volid``
+        """
+        return instances.create_volume(
+            self.owner, 1, None if source else self.type_name, 180,
+            node and node.name, image, **source)
+
+    # -- a volume on the nodes
 
     def backing(self, volume):
-        """The path of a volume's body at its home, whatever is above it."""
+        """Return the path of a volume's LV at its home."""
         return volumes.backing_path(self.lab, volume)
 
     def header(self, node, volume):
-        """The bytes of a volume's header, as the disk has them."""
+        """Return the checksum of a volume's header on the disk."""
         return volumes.header(node, self.backing(volume), 2)
 
     def key(self, volume):
-        """What opens a volume, as Nova makes it of the owner's secret."""
+        """Return the key of a volume, as Nova makes it of the secret."""
         return volumes.ByNova(self.lab, self.owner_name).key(volume).decode()
 
     def encryptor(self, attached, action):
-        """os-brick's encryptor on a node; its exit code."""
+        """Run os-brick's encryptor on a node; return its exit code."""
         return json.loads(attached.node.run([
             self.lab.python, '-W', 'ignore', '-c', _ENCRYPTOR,
             attached.node.directory / 'localclone.conf', attached.volume_id,
@@ -100,14 +97,14 @@ class EncryptedTest(base.LabTest):
             timeout=120).stdout.splitlines()[-1])
 
     def opens(self, attached, what):
-        """How many have one of a volume's devices open; '' if it is gone."""
+        """Return the open count of a volume's device; '' if it is gone."""
         return attached.node.run(
             'dmsetup info -c --noheadings -o open localclone-%s%s' % (
                 what, attached.volume_id), check=False).stdout.strip()
 
 
 class ServerTest(EncryptedTest):
-    """A lab with Nova, and servers that have encrypted volumes."""
+    """A lab with Nova, and servers with encrypted volumes."""
 
     lab_name = 'nova'
     options = base.QUICK
@@ -130,30 +127,19 @@ class ServerTest(EncryptedTest):
         for node in self.lab.nodes.values():
             if node.is_on and not compute.is_running(node):
                 compute.service(node, 'start')
-        nova = self.lab.client('nova')
-        for found in nova.get('/servers?all_tenants=1').json()['servers']:
-            servers.Server(self.lab, found['id']).delete()
+        servers.delete_all(self.lab)
 
     def boot(self, node, *volumes):
-        """A server on a node, from an encrypted volume of the image.
+        """Boot a server on a node from an encrypted volume.
 
-        :param volumes: more of them
+        :param volumes: the ids of more volumes
+        :returns: the server; the id of its root volume
         """
         root = self.encrypted(node, servers.image(self.lab))
-        server = servers.Server.boot(self.lab, root, node.name)
-        for volume in volumes:
-            server.attach(volume)
-        server.wait_verified(root, *volumes)
+        server = servers.Server.boot(self.lab, root, node.name, *volumes)
+        server.wait_verified()
         return server, root
 
     def has_mark(self, node, volume):
-        """Whether anything that a guest has written is to be read there."""
+        """Return whether a volume's LV has the mark of the guest's blocks."""
         return volumes.has_mark(node, self.backing(volume), MARK)
-
-    def guest_bytes(self, server, volume):
-        """The size of a volume, as QEMU gives it to its guest."""
-        return server.disk_bytes(volume)
-
-    def wait_moved(self, volume):
-        """Wait until nothing of a move of this volume is left to be done."""
-        observe.wait_no_move(self.lab, volume)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes that the driver encrypts, on real kernels and with real Barbican."""
+"""Volumes encrypted by the driver, on real kernels with real Barbican."""
 
 import signal
 
@@ -40,7 +40,7 @@ class LifeTest(encrypted.DriverTest):
 
 
 class KeyManagerTest(encrypted.DriverTest):
-    """What is refused while it does not answer, and what goes on."""
+    """Requests while the key manager does not answer."""
 
     def test_away_at_length(self):
         volume = self.encrypted()
@@ -48,7 +48,7 @@ class KeyManagerTest(encrypted.DriverTest):
         expected = self.mark(attached)
         writer = attached.start_writing()
         self.key_manager(False)
-        # Who has it open goes on; nobody else gets it.
+        # The open volume goes on; a new attach is refused.
         answer = self.instance.connect_live(
             volume, self.instance.connector(self.n2))
         self.assert_refused(volume, answer.status_code, self.told(volume))
@@ -77,7 +77,7 @@ class KeyManagerTest(encrypted.DriverTest):
         for node in (self.n2, self.n1):
             _text, told = self.refused(volume, node)
             self.assert_refused(volume, 500, told)
-        # It holds up nobody else.
+        # Other volumes do not wait for it.
         self.instance.attach(plain, self.n1).detach()
         self.hang(False)
         self.attach_again(volume, self.n1, expected)
@@ -117,7 +117,7 @@ class KeyManagerTest(encrypted.DriverTest):
 
 
 class BootTest(encrypted.DriverTest):
-    """A node that loses power while its volumes are in use."""
+    """The power cut of a node with volumes in use."""
 
     def setUp(self):
         super().setUp()
@@ -129,7 +129,7 @@ class BootTest(encrypted.DriverTest):
         self.idle = self.encrypted()
 
     def boot(self):
-        """Power is lost and comes back; nothing but restore has run."""
+        """Cut the power, boot, and run only restore."""
         self.n1.power_cut()
         self.n1.power_on()
         self.assertEqual(0, self.n1.operator('restore').returncode)
@@ -149,7 +149,7 @@ class BootTest(encrypted.DriverTest):
         self.assert_all_there()
         self.attached.detach()
         self.assertFalse(self.is_open(self.n1, self.volume_id))
-        # What was not in use is not opened by the next.
+        # The next unlock skips a detached volume.
         self.boot()
         done = self.n1.operator('unlock')
         self.assertEqual(0, done.returncode, done.stderr)
@@ -162,7 +162,7 @@ class BootTest(encrypted.DriverTest):
         self.assertEqual(1, done.returncode, done.stderr)
         self.assertIn(self.volume_id, done.stdout)
         self.assertIn('locked', done.stdout)
-        # The service starts nevertheless, and others are served.
+        # The service starts, and other volumes are exported.
         self.restart(self.n1, 'start')
         self.lab.wait_for_services()
         other = instances.Instance(self.lab).attach(
@@ -201,11 +201,7 @@ class BootTest(encrypted.DriverTest):
 class CopiesTest(encrypted.DriverTest):
 
     def snapshot(self, volume):
-        snapshot = self.demo.post('/snapshots', json={'snapshot': {
-            'volume_id': volume}}).raise_for_status().json()['snapshot']['id']
-        process.wait_for('the snapshot', lambda: self.demo.get(
-            '/snapshots/' + snapshot).json()['snapshot'][
-                'status'] == 'available', 60, every=0.5)
+        snapshot = instances.create_snapshot(self.demo, volume)
         self.addCleanup(self.drop, snapshot)
         return snapshot
 
@@ -215,7 +211,7 @@ class CopiesTest(encrypted.DriverTest):
             '/snapshots').json()['snapshots'] == [], 60, every=0.5)
 
     def read(self, volume, node, gib=1):
-        """The checksum of what a volume begins with, as a guest reads it."""
+        """Return the checksum of a volume's beginning, as a guest reads it."""
         attached = instances.Instance(self.lab).attach(volume, node)
         self.assertEqual(gib * GIB, self.bytes_of(attached))
         found = self.checksum(attached, encrypted.MARKED)
@@ -246,7 +242,7 @@ class CopiesTest(encrypted.DriverTest):
         instances.wait_status(self.demo, volume, 'available')
         self.assertEqual(before, self.read(volume, self.n1))
         self.drop(snapshot)
-        # What was made of it is opened even after it is gone.
+        # Its copies open after its deletion, too.
         self.demo.delete('/volumes/' + volume).raise_for_status()
         process.wait_for('the volume to go', lambda: volume not in (
             self.demo.get('/volumes').text), 60, every=0.5)
@@ -277,7 +273,7 @@ class CopiesTest(encrypted.DriverTest):
         attached.stop_writing(writer)
         self.assertIn(' 0 bad', attached.verify(writer.stdout))
         attached.detach()
-        # While it is copied.
+        # During the copy.
         self.addCleanup(self.brake)
         self.brake('12mbit')
         attached = self.instance.attach(volume, self.n2)

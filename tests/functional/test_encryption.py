@@ -1,24 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volumes that Nova encrypts: real Nova, libvirt, QEMU and Barbican.
 
-Whatever goes wrong, the header of such a volume stays as it was: a header
-that is written anew is a volume that is lost.
+The header of a volume must never change: a header written again is a lost
+volume.
 """
 
 from lab.core import capture
 from lab.core import instance as instances
-from lab.core import observe
 from lab.core import process
 from tests.functional import encrypted
 
 GIB = 1 << 30
-#: Reads of the header fail, writes to it do not: what makes Nova format.
+#: Reads of the header fail, and writes succeed, so that Nova formats.
 BLIND = ('0 4096 flakey {0} {1} 0 1 1 error_reads\\n'
          '4096 {2} linear {0} {3}\\n')
 
 
 class GuestTest(encrypted.ServerTest):
-    """Guests that write; see guest.c."""
+    """Tests with writing guests; see guest.c."""
 
     def test_only_the_guest_reads_what_it_wrote_at_length(self):
         volume = self.encrypted(self.n1)
@@ -30,12 +29,12 @@ class GuestTest(encrypted.ServerTest):
         for each in (volume, root):
             self.assertFalse(self.has_mark(self.n1, each))
             self.assertEqual(GIB - encrypted.HEADER,
-                             self.guest_bytes(server, each))
+                             server.disk_bytes(each))
             self.assertIn('/dev/localclone/' + each, self.n1.run(
                 ['virsh', 'dumpxml', server.domain]).stdout)
         # The check can tell.
         self.assertTrue(self.has_mark(self.n1, plain))
-        self.assertEqual(GIB, self.guest_bytes(server, plain))
+        self.assertEqual(GIB, server.disk_bytes(plain))
         written = server.written()
         server.reboot()
         server.wait_found(written)
@@ -50,12 +49,11 @@ class GuestTest(encrypted.ServerTest):
     def test_is_deferred_its_guest_at_length(self):
         volume = self.encrypted(self.n1)
         before = self.header(self.n1, volume)
-        server, root = self.boot(self.n1, volume)
+        server, _root = self.boot(self.n1, volume)
         with capture.Capture(self.n1, encrypted.MARK) as tap:
             server.migrate(self.n2)
-            server.wait_verified(root, volume)
-            for each in (root, volume):
-                self.wait_moved(each)
+            server.wait_verified()
+            server.wait_no_move()
         self.assertGreater(tap.seen, encrypted.MIB)
         self.assertEqual(0, tap.found)  # it can tell: see below
         self.assertEqual('node2', instances.home(self.lab, volume))
@@ -66,51 +64,38 @@ class GuestTest(encrypted.ServerTest):
         volume = self.encrypted(self.n2)
         plain = self.volume()
         before = self.header(self.n2, volume)
-        server, root = self.boot(self.n2, volume)
-        server.wait_writing(root, volume)
+        server, _root = self.boot(self.n2, volume)
         written = server.written()
         self.n2.power_cut()
         self.n2.power_on()
         # As the unit does, before Nova starts.
         self.assertEqual(0, self.n2.operator('restore').returncode)
         self.lab.start_services(self.n2)
-        # Nova tries as the node starts, but has no right to the key. Asked
-        # before it has tried, nova-compute of 34.0.0 ends with that error.
-        server.wait_status('ERROR', 180)
-        self.assertEqual(202, server.act(
-            'reboot', {'type': 'HARD'}).status_code)
-        process.wait_for('the guest to run', lambda: (
-            server.show()['status'] == 'ACTIVE'), 180, every=1)
+        server.reboot_failed(180)
         server.wait_found(written)
-        server.wait_verified(root, volume)
+        server.wait_verified()
         self.assertEqual(before, self.header(self.n2, volume))
         server.detach(volume)
-        # To where a server is that has another home.
+        # Attach it to a server on the other node.
         other, _root = self.boot(self.n1)
         other.attach(volume)
         other.wait_found({volume[:20]: written[volume[:20]]})
-        self.wait_moved(volume)
+        other.wait_no_move()
         self.assertEqual(before, self.header(self.n1, volume))
         # The tap can tell.
         other.attach(plain)
-        other.wait_verified(plain)
+        other.wait_verified()
         other.detach(plain)
         with capture.Capture(self.n1, encrypted.MARK) as tap:
             server.attach(plain)
-            self.wait_moved(plain)
+            server.wait_no_move()
         self.assertGreater(tap.found, 0)
 
     def test_grows_and_is_copied_at_length(self):
         volume = self.encrypted(self.n1)
         server, root = self.boot(self.n1, volume)
-        server.wait_writing(volume)
         written = server.written()[volume[:20]]
-        snapshot = self.owner.post('/snapshots', json={'snapshot': {
-            'volume_id': volume, 'force': True}},
-        ).raise_for_status().json()['snapshot']['id']
-        process.wait_for('the snapshot', lambda: self.owner.get(
-            '/snapshots/' + snapshot).json()['snapshot'][
-                'status'] == 'available', 60)
+        snapshot = instances.create_snapshot(self.owner, volume)
         made = self.encrypted(snapshot_id=snapshot)
         self.owner.delete('/snapshots/' + snapshot).raise_for_status()
         server.detach(volume)
@@ -122,7 +107,7 @@ class GuestTest(encrypted.ServerTest):
                                 self.row(each)['encryption_key_id'])
             server.attach(each)
             copy = server.wait_copied(each, least).copies[each[:20]]
-            if each == clone:  # and what it wrote when the disk went
+            if each == clone:  # and the last write before the detach
                 self.assertGreaterEqual(copy['sum'], last)
             self.assertTrue(server.console().clean)
             server.detach(each)
@@ -135,18 +120,16 @@ class GuestTest(encrypted.ServerTest):
         # Nova has no way to tell QEMU of a longer local disk.
         server.reboot()
         self.assertEqual(2 * GIB - encrypted.HEADER,
-                         self.guest_bytes(server, volume))
-        server.wait_verified(root, volume)
+                         server.disk_bytes(volume))
+        server.wait_verified()
         self.assertEqual(before, self.header(self.n1, volume))
         self.assertFalse(self.has_mark(self.n1, volume))
         server.delete()
-        for each in (volume, made, clone, root):
-            self.owner.delete('/volumes/' + each).raise_for_status()
-        observe.wait_deleted(self.lab)
+        instances.delete_volumes(self.owner, volume, made, clone, root)
 
 
 class HeaderTest(encrypted.EncryptedTest):
-    """What Nova and os-brick may do to a header, without a guest."""
+    """Requests of Nova and os-brick on a header, without a guest."""
 
     owner_name = 'demo'
 
@@ -174,14 +157,14 @@ class HeaderTest(encrypted.EncryptedTest):
 
     def test_read_error_when_nova_looks_at_length(self):
         self.assertEqual(0, self.encryptor(self.attached, 'attach'))
-        self.n1.service('stop')  # its look would mend the handle
+        self.n1.service('stop')  # its sweep would repair the handle
         self.blind()
         self.assertNotEqual(0, self.encryptor(self.attached, 'attach'))
         self.blind(False)
         self.restart(self.n1, 'start')
         self.assertEqual(self.before, self.header(self.n1, self.volume_id))
         self.assertEqual(0, self.encryptor(self.attached, 'attach'))
-        # An error that was gone when Nova formatted.
+        # The error is gone when Nova formats.
         self.assertNotEqual(0, self.encryptor(self.attached, 'format'))
         self.assertEqual(self.before, self.header(self.n1, self.volume_id))
         # The test can tell: without the guard it would have been written.
@@ -192,7 +175,7 @@ class HeaderTest(encrypted.EncryptedTest):
             self.before, self.header(self.n1, self.volume_id))
 
     def blind(self, yes=True):
-        """The handle's header can't be read, but written; or can again."""
+        """Have reads of the handle's header fail, or succeed again."""
         handle = 'localclone-' + self.volume_id
         if yes:
             self.table = self.n1.run(

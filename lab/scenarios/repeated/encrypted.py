@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes that the driver encrypts: created, moved, deleted, given other
-keys and ciphers.
-"""
+"""Operations on volumes encrypted by the driver, with faults."""
 
 import functools
 
+from lab.core import instance as instances
 from lab.core import observe
 from lab.core import process
-from lab.keys import volumes
 from lab.scenarios import encrypted_disk
 from lab.scenarios import owners
 from lab.scenarios.repeated import moves
@@ -17,14 +15,14 @@ from lab.scenarios import snapshot as snapshots
 
 
 def _is_placed(row):
-    """Whether a new volume has a node, or gets none."""
+    """Return whether a new volume has a node, or will not get a node."""
     return row['os-vol-host-attr:host'] or row['status'] == 'error'
 
 
 class Beside(snapshots.Uncommitted):
-    """An encrypted volume that is made on the node of another.
+    """The creation of an encrypted volume on the node of another volume.
 
-    :param environment: in which only one is placed at a time
+    :param environment: places one volume at a time
     """
 
     def __init__(self, disk, environment, node):
@@ -44,13 +42,13 @@ class Beside(snapshots.Uncommitted):
                 )).json()['volume']['id']
                 self.made = encrypted_disk.EncryptedDisk(disk.lab, made)
                 process.wait_for('a node for it', lambda: _is_placed(
-                    volumes.row(disk.lab, made)), requests.ANSWERED)
+                    instances.row(disk.lab, made)), requests.ANSWERED)
             finally:
                 observe.take_volumes(disk.lab)
 
 
 class CreateEncrypted(operation.Making):
-    """Created beside another, which is touched by nothing of it."""
+    """Create a volume beside another one, which must not change."""
 
     name = 'create encrypted'
     faults = operation.ONE_END
@@ -65,7 +63,7 @@ class CreateEncrypted(operation.Making):
 
     @property
     def keys(self):
-        """Of what was created, which is deleted by now."""
+        """The key of the created volume, which is deleted by now."""
         return {self._key} - {b''}
 
     def settle(self, lost_power):
@@ -84,7 +82,7 @@ class CreateEncrypted(operation.Making):
 
 
 class MoveEncrypted(moves.Move):
-    """As a move; the destination opens it before the source is let go."""
+    """Move; the destination opens the volume before the source is gone."""
 
     name = 'move encrypted'
     like = moves.Move.name
@@ -92,7 +90,7 @@ class MoveEncrypted(moves.Move):
 
 
 class LiveMoveEncrypted(moves.LiveMove):
-    """As a live move; for a while two nodes have it open."""
+    """Live move; for a while two nodes have the volume open."""
 
     name = 'live-move encrypted'
     like = moves.LiveMove.name
@@ -100,7 +98,7 @@ class LiveMoveEncrypted(moves.LiveMove):
 
 
 class DeleteEncrypted(operation.Deletion):
-    """Deleted while nobody has it attached: its secret goes, too."""
+    """Delete a detached volume: its secret goes, too."""
 
     name = 'delete encrypted'
     faults = operation.ONE_END
@@ -116,12 +114,12 @@ class DeleteEncrypted(operation.Deletion):
 
 
 class OfKeyInUse(operation.Repeated):
-    """What an operator asks on the other node while the guest writes."""
+    """An operator's request on the other node while the guest writes."""
 
     faults = operation.ONE_END
     encrypted = True
     full = False
-    #: In words, for whoever waits for it.
+    #: The name of the request, for errors.
     what = ''
 
     def prepare(self):
@@ -147,7 +145,7 @@ class OfKeyInUse(operation.Repeated):
     def settle(self, lost_power):
         self.join(250)
         if self.disk.runs_on is None:
-            # However far it is: it opens, and all that was written is there.
+            # The volume opens at any point, with all its data.
             self._run_again(self.source)
         self._ask_in_turn(self.what, self._ask, 300)
         self._at_goal()
@@ -155,12 +153,15 @@ class OfKeyInUse(operation.Repeated):
         self._prove(self.source)
 
     def _check(self):
-        """:raises LabError: if its goal is not reached"""
+        """Check the result.
+
+        :raises LabError: if it is wrong
+        """
         raise NotImplementedError()
 
 
 class RotateEncrypted(OfKeyInUse):
-    """Another key."""
+    """Rotate the key."""
 
     name = 'rotate encrypted'
     what = 'the rotation'
@@ -169,11 +170,11 @@ class RotateEncrypted(OfKeyInUse):
 
     @property
     def keys(self):
-        """The old one, and the new one."""
+        """The old and the new key."""
         return {self.disk.key, self._new} - {b''}
 
     def _ask(self):
-        """Until it was done once: each rotates anew."""
+        """Rotate once: a repeated request would rotate again."""
         if not self._is_done:
             self._operator('rotate', self.disk.volume)
             self._is_done = True
@@ -188,16 +189,16 @@ class RotateEncrypted(OfKeyInUse):
 
 
 class Reencrypt(OfKeyInUse):
-    """Another cipher."""
+    """Re-encrypt with another cipher."""
 
     name = 're-encrypt'
     what = 'the re-encryption'
     _CIPHER = 'serpent-xts-plain64'
 
     def _ask(self):
-        """Until it has ended, or what does it is no longer there."""
+        """Re-encrypt, unless it is done already."""
         if self.disk.ciphers(self.source) != [self._CIPHER]:
-            # A small volume has more than a few parts of this size.
+            # Small zones: a small volume has several.
             self._operator('reencrypt', self.disk.volume, '--cipher',
                            self._CIPHER, '--zone', '4', '--wait')
 
