@@ -244,6 +244,24 @@ class RefusedTest(Base):
         self.world.settle()
         self.check(self.world, self.volume, self.expected)
 
+    def test_handle_that_another_has_open(self):
+        """Cinder's own migration has left what writes there."""
+        move = self.begun()
+        prepare = destination.prepare, move.move_id, move.token.nonce
+        self.b.lvs['volume-x'] = ['other'] * worlds.REGIONS
+        with self.b.lock(self.volume.id):
+            self.b.sim_handles.ensure_handle_on_lv(
+                self.volume.id, 'volume-x', worlds.GIB)
+        self.b.opened.add(self.handle)
+        with self.does():
+            self.assertRaises(exceptions.SourceBusy, self.called, self.b,
+                              *prepare)
+        self.b.opened.clear()
+        self.called(self.b, *prepare)
+        self.assertIn('clone', self.b.devices[self.handle]['below'])
+        self.b.opened.add(self.handle)
+        self.called(self.b, *prepare)  # repeated: it is open on the clone
+
     def test_an_export_of_what_is_gone_is_no_user(self):
         move = self.begun()
         del self.a.devices[self.handle]
@@ -381,6 +399,46 @@ class CompleteAloneTest(testtools.TestCase):
         """Nobody gets to read the clone."""
         self.assertFalse(self.is_complete(False))
         self.put.assert_not_called()
+
+
+class AttachSourceTest(testtools.TestCase):
+
+    def attach(self, committed):
+        node = specs.node()
+        node.sessions.attach.return_value = 'disk'
+        node.lvm.own_block.return_value = 512
+        node.lvm.logical_block.side_effect = {'disk': 4096}.get
+        return destination.AttachSource(node).execute(
+            mock.Mock(committed=committed))
+
+    def test_other_blocks(self):
+        self.assertIn('4096', str(self.assertRaises(
+            exceptions.NotReady, self.attach, False)))
+
+    def test_other_blocks_once_there_is_no_way_back(self):
+        self.assertEqual('disk', self.attach(True))
+
+
+@ddt.ddt
+class CheckHandleTest(testtools.TestCase):
+    """A volume that is to follow its guest, which has its disk open."""
+
+    def check(self, opened, gib, foreign=True):
+        node, move = specs.node(), mock.Mock(
+            is_deferred=True, volume_id='v', size_bytes=2 * worlds.GIB)
+        present = node.handles.survey.return_value
+        present.handle.return_value = mock.Mock(
+            opened=opened, sectors=gib * worlds.GIB // 512)
+        present.is_handle_foreign.return_value = foreign
+        destination._check_handle(node, move)
+
+    def test_longer_than_what_is_copied(self):
+        self.assertRaises(exceptions.NotPossible, self.check, 1, 3)
+
+    @ddt.data((1, 2), (0, 3))
+    @ddt.unpack
+    def test_nothing_is_lost(self, opened, gib):
+        self.check(opened, gib)
 
 
 @ddt.ddt
