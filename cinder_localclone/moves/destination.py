@@ -272,13 +272,11 @@ def _prepare(node: Node, move_id: str, nonce: str, holes: thin_map.Holes
     """Do the same for a caller that holds the lock."""
     move = node.moves.get_move(move_id)
     if (move is None or move.token.nonce != nonce
-            or move.committed or move.destination != node.host
-            or move.phase not in (state.Phase.STARTING,
-                                  state.Phase.MIGRATING)):
+            or move.committed or move.destination != node.host):
         raise exceptions.StaleMove(
             volume=move.volume_id if move else 'of move record ' + move_id)
     for earlier in cleanup.here(node, move.volume_id):
-        if earlier.move_id == move_id:  # rolled back meanwhile
+        if earlier.move_id == move_id:  # rolled back, maybe since the read
             raise exceptions.StaleMove(volume=move.volume_id)
         cleanup.take_down(node, earlier)
     _check_handle(node, move)

@@ -262,6 +262,13 @@ class Contract(records_bench.Contract):
         self.moves.advance(move, Event.FAILED)
         self.assertEqual('error', self.told('status'))
 
+    def test_advance__of_what_was_given_back(self):
+        """Another holds it by now."""
+        move = self.moves.commit(self.hold())
+        self.put(status='maintenance')
+        self.end(move)
+        self.assertEqual('maintenance', self.told('status'))
+
     def test_advance__stale(self):
         first = self.begin()
         committed = self.moves.commit(first)

@@ -238,6 +238,15 @@ class Contract(records_bench.Contract):
         self.assertEqual([], self.attached())
         self.assertEqual('available', self.told('status'))
 
+    def test_drop_attachment__one_after_the_other(self):
+        """One of the past does not keep the volume reserved."""
+        self.put(status='reserved')
+        refused = [self.rows.attach(self.volume, None, ONE, None)
+                   for _each in range(2)]
+        for each, status in zip(refused, ('reserved', 'available')):
+            self.attachments.drop_attachment(self.volume, each)
+            self.assertEqual(status, self.told('status'))
+
     def test_drop_attachment__beside_one_of_another_volume(self):
         self.put(status='reserved')
         self.rows.attach(self.create(), None, ONE, None)
@@ -250,6 +259,30 @@ class Contract(records_bench.Contract):
         self.nothing(self.attachments.drop_attachment, self.volume, connected)
         self.nothing(self.attachments.drop_attachment, self.volume, NONE)
         self.nothing(self.attachments.drop_attachment, NONE, connected)
+
+    def test_drop_attachment__of_another_volume(self):
+        other = self.create(status='reserved')
+        self.nothing(self.attachments.drop_attachment, self.volume,
+                     self.rows.attach(other, None, ONE, None))
+
+    @ddt.data(('a', 'reserved'), (None, 'attaching'), (None, 'attached'))
+    @ddt.unpack
+    def test_drop_attachment__that_goes_on(self, host, status):
+        """Cinder writes the connector first, and then the status."""
+        self.put(status='reserved')
+        found = self.rows.attach(self.volume, host, ONE, PASSED)
+        self.rows.change_attachment(found, attach_status=status)
+        self.nothing(self.attachments.drop_attachment, self.volume, found)
+
+    @ddt.data('in-use', 'error', 'maintenance', 'deleting')
+    def test_drop_attachment__of_what_others_are_at_work_on(self, status):
+        """Nobody else is given the volume."""
+        self.put(status=status, attach_status='reserved')
+        refused = self.rows.attach(self.volume, None, ONE, None)
+        self.attachments.drop_attachment(self.volume, refused)
+        self.assertEqual([], self.attached())
+        self.assertEqual((status, 'reserved'),
+                         self.told('status', 'attach_status'))
 
     @ddt.data((50, None, True), (70, None, False), (9000, 50, True),
               (9000, 70, False), (-9000, None, True), (50, 9000, True))

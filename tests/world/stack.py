@@ -753,6 +753,8 @@ class SimClones(_Sim, storage.Clones):
             if handle in self.node.devices and not self.node.blind}
 
     def completed_reads(self, disk):
+        if disk not in self.node.sessions:
+            raise FileNotFoundError('no disk %r' % disk)
         return self.node.reads
 
     def recorded_as_local(self, move):

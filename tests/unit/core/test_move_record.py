@@ -14,6 +14,7 @@ from cinder_localclone.core import move_record
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Asked
 from cinder_localclone.core.state import Phase
+from cinder_localclone.core import statuses
 
 ROOT = pathlib.Path(move_record.__file__).parents[1]
 TOKEN = state.Token(Phase.MIGRATING, 'n', state.Geometry(128, 32, 8))
@@ -105,6 +106,17 @@ class MoveRecordTest(testtools.TestCase):
         self.assertEqual([True, False, False], [
             move_record.is_as_told(each, move)
             for each in (record(), other, record(committed=True))])
+
+    def test_what_was_given_back_is_held_no_more(self):
+        """Whoever holds the volume next keeps it."""
+        volume, found = row(), record()
+        move_record.hold(volume, found, Asked.DRAIN)
+        for before, after, holds in ((statuses.HELD, statuses.FREE, True),
+                                     (statuses.HELD, statuses.HELD, False)):
+            volume.status = before
+            self.assertEqual(holds, move_record.holds(found))
+            move_record.give_back(volume, found)
+            self.assertEqual(after, volume.status)
 
     def test_phase_as_it_is_written(self):
         for phase in Phase:

@@ -186,6 +186,21 @@ class AttachmentsTest(records_case.Base):
         self.attachments.end_remote_attachments(self.volume.id, 'z@l')
         self.assertEqual(before, self.told())
 
+    def test_dropped(self):
+        """Its row stays, as that of any attachment that has ended."""
+        found = objects.VolumeAttachment(
+            self.context, volume_id=self.volume.id,
+            instance_uuid=fake.INSTANCE_ID, attach_status='reserved')
+        found.create()
+        self.attachments.drop_attachment(self.volume.id, found.id)
+        manager = base.main_context_manager
+        with manager.reader.using(self.context) as session:
+            row, = session.query(base.models.VolumeAttachment).filter_by(
+                id=found.id)
+            self.assertEqual(('detached', True), (
+                row.attach_status, row.deleted))
+            self.assertEqual(row.deleted_at.date(), row.detach_time.date())
+
     def test_of_a_volume_that_is_gone(self):
         with mock.patch.object(
                 objects.Volume, 'get_by_id',

@@ -94,6 +94,7 @@ class Calls(snapshot_records_case.Case):
         return lambda: self.moves.finish(moving, Event.SOURCE_REMOVED)
 
     def call_attachments__drop_attachment(self):
+        self.put(status='reserved')
         found = objects.VolumeAttachment(
             self.context, volume_id=self.volume.id, instance_uuid=NEW,
             attach_status='reserved')

@@ -4,6 +4,7 @@
 from unittest import mock
 
 import ddt
+import fixtures
 import testtools
 
 from cinder_localclone.core import copies
@@ -243,6 +244,24 @@ class RefusedTest(Base):
         self.world.settle()
         self.check(self.world, self.volume, self.expected)
 
+    def test_handle_that_another_has_open(self):
+        """Cinder's own migration has left what writes there."""
+        move = self.begun()
+        prepare = destination.prepare, move.move_id, move.token.nonce
+        self.b.lvs['volume-x'] = ['other'] * worlds.REGIONS
+        with self.b.lock(self.volume.id):
+            self.b.sim_handles.ensure_handle_on_lv(
+                self.volume.id, 'volume-x', worlds.GIB)
+        self.b.opened.add(self.handle)
+        with self.does():
+            self.assertRaises(exceptions.SourceBusy, self.called, self.b,
+                              *prepare)
+        self.b.opened.clear()
+        self.called(self.b, *prepare)
+        self.assertIn('clone', self.b.devices[self.handle]['below'])
+        self.b.opened.add(self.handle)
+        self.called(self.b, *prepare)  # repeated: it is open on the clone
+
     def test_an_export_of_what_is_gone_is_no_user(self):
         move = self.begun()
         del self.a.devices[self.handle]
@@ -382,6 +401,46 @@ class CompleteAloneTest(testtools.TestCase):
         self.put.assert_not_called()
 
 
+class AttachSourceTest(testtools.TestCase):
+
+    def attach(self, committed):
+        node = specs.node()
+        node.sessions.attach.return_value = 'disk'
+        node.lvm.own_block.return_value = 512
+        node.lvm.logical_block.side_effect = {'disk': 4096}.get
+        return destination.AttachSource(node).execute(
+            mock.Mock(committed=committed))
+
+    def test_other_blocks(self):
+        self.assertIn('4096', str(self.assertRaises(
+            exceptions.NotReady, self.attach, False)))
+
+    def test_other_blocks_once_there_is_no_way_back(self):
+        self.assertEqual('disk', self.attach(True))
+
+
+@ddt.ddt
+class CheckHandleTest(testtools.TestCase):
+    """A volume that is to follow its guest, which has its disk open."""
+
+    def check(self, opened, gib, foreign=True):
+        node, move = specs.node(), mock.Mock(
+            is_deferred=True, volume_id='v', size_bytes=2 * worlds.GIB)
+        present = node.handles.survey.return_value
+        present.handle.return_value = mock.Mock(
+            opened=opened, sectors=gib * worlds.GIB // 512)
+        present.is_handle_foreign.return_value = foreign
+        destination._check_handle(node, move)
+
+    def test_longer_than_what_is_copied(self):
+        self.assertRaises(exceptions.NotPossible, self.check, 1, 3)
+
+    @ddt.data((1, 2), (0, 3))
+    @ddt.unpack
+    def test_nothing_is_lost(self, opened, gib):
+        self.check(opened, gib)
+
+
 @ddt.ddt
 class SwapTest(testtools.TestCase):
 
@@ -398,6 +457,98 @@ class SwapTest(testtools.TestCase):
         ended.assert_called_once_with(node, move.volume_id)
         node.clones.end_swap.assert_called_once_with(move)
         node.clones.flush_disk.assert_not_called()
+
+
+@ddt.ddt
+class SwitchTest(testtools.TestCase):
+    """A guest has the volume through its home of before."""
+
+    def setUp(self):
+        super().setUp()
+        self.node = specs.node()
+        self.move = mock.Mock(volume_id='v', extra_bytes=1)
+        present = self.node.handles.survey.return_value
+        present.is_handle_foreign.return_value = True
+        self.node.clones.clone_status.return_value = mock.Mock(mode='rw')
+        self.node.sessions.is_away.return_value = False
+        self.noted = self.useFixture(fixtures.MockPatchObject(
+            destination.devices, 'note_moved')).mock
+        self.ended = self.useFixture(fixtures.MockPatchObject(
+            cleanup, 'end_after_swap')).mock
+
+    def switch(self, source='disk'):
+        return destination._put_on_clone(self.node, self.move, source)
+
+    def switched(self):
+        return [name for name, *_what in storage_parts.calls(self.node)
+                if name in ('switch_to_clone', 'end_swap')]
+
+    def test_its_home_answers(self):
+        self.assertTrue(self.switch())
+        self.assertEqual(['switch_to_clone', 'end_swap'], self.switched())
+        self.ended.assert_called_once_with(self.node, 'v')
+        self.node.sessions.end_remote.assert_not_called()
+
+    def test_without_its_home(self):
+        """What waits for that fails: nothing else ends the wait."""
+        self.node.handles.switch_to_clone.side_effect = lambda *_which: (
+            self.node.sessions.end_remote.assert_called_once_with('v'))
+        self.assertTrue(self.switch(''))
+        self.assertEqual(['switch_to_clone', 'end_swap'], self.switched())
+
+    @ddt.data('ro', 'Fail')
+    def test_clone_that_has_failed(self, mode):
+        self.node.clones.clone_status.return_value.mode = mode
+        self.assertRaises(exceptions.CloneFailed, self.switch)
+        self.assertEqual([], self.switched())
+
+    def test_its_home_is_away(self):
+        """What this node wrote there may not be durable."""
+        self.node.sessions.is_away.return_value = True
+        with mock.patch.object(devices, 'users', return_value=1):
+            self.assertRaises(exceptions.SourceUnreachable, self.switch)
+        self.assertEqual([], self.switched())
+
+    def test_a_boot_can_not_open_it_yet(self):
+        """So it finds what it needs where that was before."""
+        self.noted.side_effect = exceptions.CommandFailed(
+            command='lvchange', code=5, stderr='busy')
+        self.assertTrue(self.switch())
+        self.assertEqual(['switch_to_clone'], self.switched())
+        self.ended.assert_not_called()
+
+
+@ddt.ddt
+class RebuildTest(testtools.TestCase):
+    """The source does not answer."""
+
+    def rebuild(self, error, phase, complete):
+        move = mock.Mock(phase=phase)
+        with mock.patch.object(destination, 'build', side_effect=error), \
+                mock.patch.object(destination, 'open_if_complete',
+                                  return_value=complete) as self.alone:
+            return destination.rebuild(mock.Mock(), move)
+
+    @ddt.data(exceptions.SourceUnreachable(portal='p', reason='r'),
+              exceptions.LoginFailed(iqn='i', portal='p', reason='r'))
+    def test_not_needed_any_more(self, error):
+        self.assertEqual('', self.rebuild(error, Phase.MIGRATING, True))
+        self.assertRaises(type(error), self.rebuild, error, Phase.MIGRATING,
+                          False)
+
+    def test_while_both_may_write(self):
+        """The guest goes on at the source, however much is local here."""
+        error = exceptions.SourceUnreachable(portal='p', reason='r')
+        self.assertRaises(type(error), self.rebuild, error, Phase.STARTING,
+                          True)
+        self.alone.assert_not_called()
+
+    def test_other_errors(self):
+        """They say nothing of the source."""
+        error = exceptions.MissingData(what='w', volume='v', host='h')
+        self.assertRaises(type(error), self.rebuild, error, Phase.MIGRATING,
+                          True)
+        self.alone.assert_not_called()
 
 
 class OrderAloneTest(testtools.TestCase):

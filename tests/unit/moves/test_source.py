@@ -3,6 +3,10 @@
 
 import contextlib
 import dataclasses
+from unittest import mock
+
+import ddt
+import testtools
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.state import Phase
@@ -10,6 +14,7 @@ from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import source
 from cinder_localclone.volumes import operations
 from tests.helpers import move_steps_case
+from tests.helpers import specs
 from tests import world as worlds
 
 A, B = move_steps_case.A, move_steps_case.B
@@ -84,6 +89,26 @@ class SourceTest(move_steps_case.Base):
         self.assertIn(move.move_id, self.a.exports)
         self.bring_back(self.world)
         self.check(self.world, self.volume, self.expected)
+
+
+@ddt.ddt
+class RunTest(testtools.TestCase):
+
+    @ddt.data((False, False, True), (True, False, False),
+              (False, True, False))
+    @ddt.unpack
+    def test_handle_that_a_guest_uses_stays(self, live, deferred, goes):
+        """Here, or through its export: a boot makes it again."""
+        node, volume = specs.node(host=A), mock.Mock(id='v')
+        committed = mock.Mock(keeps_handle=live, is_deferred=deferred)
+        with mock.patch.object(source.flow, 'run', return_value={
+                'committed': committed}), mock.patch.object(
+                    source, 'drop_handle') as drop:
+            self.assertIs(committed, source.run(
+                node, volume, B, mock.Mock()))
+        self.assertEqual([mock.call(node, committed)] * goes,
+                         drop.mock_calls)
+        node.peers.reconcile_soon.assert_called_once_with(B, 'v')
 
 
 class CommitTest(move_steps_case.Base):

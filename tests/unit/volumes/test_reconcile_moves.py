@@ -92,6 +92,18 @@ class PendingCleanupsTest(Base):
         self.assertIn(self.handle, self.b.devices)
         self.assertEqual([], self.told)
 
+    def test_deleted_while_it_is_cleaned_up(self):
+        """That may take minutes: the row is read afterwards."""
+        self.failed()
+        self.volume.host = B + '#p'
+        self.b.lvs[self.volume.name] = ['it'] * 4
+
+        def take_down(*_which):
+            self.volume.status = 'deleting'
+        with mock.patch.object(cleanup, 'take_down', take_down):
+            self.reconcile(self.b)
+        self.assertNotIn(self.handle, self.b.devices)
+
     def test_what_fails_keeps_no_leftovers(self):
         self.failed()
         self.b.lvs['volume-x'] = ['stray'] * 4
