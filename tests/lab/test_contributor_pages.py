@@ -60,9 +60,10 @@ def exists(name):
         path /= rest.pop(0)
     if rest and (path / (rest[0] + '.py')).exists():
         path /= rest.pop(0) + '.py'
-    if not rest:
-        return path.suffix == '.py' or (path / '__init__.py').exists()
-    node = parsed(path if path.suffix else path / '__init__.py')
+    path = path if path.suffix else path / '__init__.py'
+    if not path.exists():
+        return False
+    node = parsed(path)
     for each in rest:
         node = dict(defined(node)).get(each)
         if node is None or not hasattr(node, 'body') and each != rest[-1]:
