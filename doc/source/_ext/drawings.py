@@ -37,7 +37,7 @@ class Drawing(Directive):
             if 'alt' in self.options:
                 lines.append('   :alt: ' + self.options['alt'])
         else:
-            lines = ['.. code-block:: none', '',
+            lines = ['.. code-block:: text', '',
                      *('   ' + line for line in self.content)]
         container = nodes.container()
         self.state.nested_parse(

@@ -78,7 +78,7 @@ def rst(entries: Iterable[str]) -> list[str]:
             raise ValueError('no entry of a package tree: ' + entry)
         rows += tree(found[1], int(found[2]), found[3] or '')
     column = max(len(name) for name, _text in rows) + 2
-    lines = ['.. code-block:: none', '']
+    lines = ['.. code-block:: text', '']
     for name, text in rows:
         lines += textwrap.wrap(
             text, WIDTH, initial_indent='   %s' % name.ljust(column),
