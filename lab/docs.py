@@ -60,7 +60,7 @@ def main() -> int:
         print(exc, file=sys.stderr)
         return 1
     if not shutil.which('dot'):
-        print('Without the drawing of the states (apt install graphviz).')
+        print('Built without drawings (apt install graphviz).')
     print(*['Built: %s' % page for page in pages], sep='\n')
     return 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All tests; discovery from here finds those that need neither root nor lab.
+"""All tests. Discovery from here finds the tests without root and lab.
 
 ``unit`` mirrors the package, ``scenarios`` has episodes of several of its
 modules, ``lab`` what tests the lab, the documentation and the installers;

@@ -7,11 +7,12 @@ import warnings
 # Of Cinder's import; nothing that this build could change.
 warnings.filterwarnings('ignore', r'\s*Eventlet is deprecated')
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), '_ext'))
-# Without graphviz installed, move_states leaves its drawing out.
+# Without graphviz installed, move_states leaves its drawing out, and drawings
+# has text instead.
 extensions = ['openstackdocstheme', 'oslo_config.sphinxext',
               'sphinx.ext.graphviz', 'move_states', 'command_output',
-              'kept_runs', 'lvm_tags_set', 'monitoring', 'peer_methods',
-              'privileged_calls',
+              'drawings', 'kept_runs', 'lvm_tags_set', 'monitoring',
+              'peer_methods', 'privileged_calls',
               'what_works']
 graphviz_output_format = 'svg'
 project = 'cinder-localclone'

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes, control plane and what is installed for them."""
+"""Nodes, the control plane, and the installation of both."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is shown to somebody: steps, checks, a table."""
+"""Demonstrations, each with steps, checks and a table."""

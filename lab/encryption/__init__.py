@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``make encryption``: what encrypted volumes promise, shown with real Nova.
+"""``make encryption``: encrypted volumes, with real Nova and Barbican.
 
 The same story twice: of volumes that Nova encrypts, and of those that the
 driver does.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fault matrix: one operation, one fault at one step, then the promises.
+"""The fault matrix: an operation, a fault at one step, then the checks.
 
 Arrows point down this list::
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in a server, or acts as if it did."""
+"""Users of a volume: block I/O on a node, the disk of a real guest."""

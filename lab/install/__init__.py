@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node is made ready as the documentation says; then a volume moves.
+"""Installers, each proven by a move of a volume to and from its node.
 
 - ``scenario``: the node before the driver, and what must hold afterwards
 - three installers: ``devstack`` (the plugin's phases, by DevStack's own

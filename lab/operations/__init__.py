@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every operation in every situation, each proven by content.
+"""Every operation in every situation, proven by the volume's content.
 
 Arrows point down this list::
 

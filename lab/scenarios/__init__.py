@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users ask of volumes on real nodes, and the proof of what was done.
+"""Requests for volumes on real nodes, each with the proof of its result.
 
 The matrix of faults (``lab/faults``) breaks something meanwhile; the table of
 operations (``lab/operations``) asks in each situation. Demos and functional

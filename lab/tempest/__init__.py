@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tempest, the suite by which OpenStack tests itself, against a lab.
+"""Tempest, OpenStack's own test suite, against a lab.
 
 ``venv`` installs it, ``settings`` is its configuration, ``cloud`` makes what
 that names, ``suite`` runs the tests, ``results`` is what they say,

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What simulated rooms and real ones have to do alike."""
+"""Scenarios for simulated and real nodes, with the same results."""

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Code that several modules of tests share."""

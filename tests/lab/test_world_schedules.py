@@ -46,9 +46,9 @@ print(test_world_schedules.digest(range(6)))
 FAULT = 'recorded before done: end of a move'
 #: One of each kind that the first seeds find.
 QUICK = ('lock dropped: extension',
-         'wait removed: what is deleted is still open',
+         'wait removed: deleted volume still open',
          'recorded before done: the source may go',
-         'wait removed: a remotely attached volume is still open')
+         'wait removed: remote attachment still open')
 
 
 def run(seed, encrypts=False):

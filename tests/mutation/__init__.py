@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mutation testing of the data path: would a test notice if a line changed?
+"""Mutation testing of the data path.
 
 ``operators``
     What is changed in a piece of code.

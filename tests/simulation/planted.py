@@ -44,7 +44,7 @@ FAULTS = {
     'swap weakened: may always move': (
         'core.rows', 'may_move', 'if asked_by is state.Asked.ATTACH:',
         'return True\n    if asked_by is state.Asked.ATTACH:'),
-    'stale row: home not looked at again': (
+    'stale row: home not read again': (
         'core.node', 'volume_at_home',
         'or not rows.is_home(volume, node.host)', ''),
     'stale row: deletion': (
@@ -65,7 +65,7 @@ FAULTS = {
     'check removed: a volume is made once': (
         'volumes.uncommitted', 'being_created',
         'if row.name in node.lvm.lvs():', 'if False:'),
-    'stale row: the home that Cinder writes': (
+    'stale row: home written by Cinder': (
         'volumes.homes', 'correct',
         'node.volumes.service_of(volume.id) != node.host', 'True'),
     'clock: a node goes by its own': (
@@ -122,7 +122,7 @@ FAULTS = {
     'flush left out: before a snapshot': (
         'volumes.snapshots', 'at_home', 'node.handles.flush_handle(volume_id)',
         'pass'),
-    'flush left out: source of a volume that follows': (
+    'flush left out: source of a deferred move': (
         'moves.destination', '_put_on_clone',
         'node.handles.switch_to_clone(move, source)',
         'node.handles.switch_to_clone(move, "")'),
@@ -135,13 +135,13 @@ FAULTS = {
     'wait removed: destination of a live move still open': (
         'moves.destination', 'roll_back_live',
         'devices.ensure_closed(node, move.volume_id)', 'pass'),
-    'wait removed: a remotely attached volume is still open': (
+    'wait removed: remote attachment still open': (
         'moves.remote_attachment', 'end',
         'devices.ensure_closed(node, volume_id)', 'pass'),
-    'wait removed: what is deleted is still open': (
+    'wait removed: deleted volume still open': (
         'volumes.delete', '_close',
         'if not _is_closed(node, volume_id, move):', 'if False:'),
-    'wait removed: what is new of a volume is not zeroed': (
+    'wait removed: new end of a volume not zeroed': (
         'volumes.extend', 'extend', 'if rest:', 'if False:'),
     'check removed: destination of a live move written': (
         'moves.destination', 'roll_back_live', 'if written:', 'if False:'),
@@ -158,7 +158,7 @@ FAULTS = {
     'order: committed though begun before': (
         'moves.source', 'abandon_interrupted',
         'if move and not move.committed and', 'if False and'),
-    'export ends that was just offered': (
+    'export ended right after its start': (
         'tests.world.iscsi', 'SimExports.withdraw_unnamed',
         'if not at_once:', 'if False:'),
 }
