@@ -116,7 +116,7 @@ class Attachments(records.Attachments):
                     model.id.in_(ids)).filter_by(
                         deleted=False).with_for_update():
                 if (row.connector, row.connection_info) == found[row.id]:
-                    # Not through Cinder's object: it turns all values into
+                    # Not through Cinder's object: it converts all values to
                     # strings.
                     row.connection_info = json.dumps(
                         change(json.loads(row.connection_info)))

@@ -14,10 +14,10 @@ import typing
 #: struct dm_ioctl: version[3], data_size, data_start, target_count,
 #: open_count, flags, event_nr, padding, dev, name, uuid, data.
 _HEADER = struct.Struct('=3I7IQ128s129s7x')
-#: struct dm_name_list: dev, next; a name follows.
+#: struct dm_name_list: dev, next; then a name.
 _NAME = struct.Struct('=QI')
 #: struct dm_target_spec: sector_start, length, status, next, target_type; a
-#: text follows.
+#: text comes next.
 _TARGET = struct.Struct('=QQiI16s')
 #: _IOWR(0xfd, number, struct dm_ioctl)
 LIST_DEVICES, TABLE_STATUS, TARGET_MSG = (
