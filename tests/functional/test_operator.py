@@ -71,7 +71,8 @@ class OperatorTest(live.Base):
     def test_restored_before_any_service_runs_at_length(self):
         other = self.volume(node='node2')
         # Until somebody has been given it, or the node's own look has seen
-        # that Cinder has taken it, it is uncommitted: no boot gives it a handle.
+        # that Cinder has taken it, it is uncommitted: no boot gives it a
+        # handle.
         self.instance.attach(other, self.n2).detach()
         volume, attached, expected = self.moving_volume()
         self.n2.power_cut()

@@ -43,8 +43,8 @@ class Migrate(operation.Requested):
 class Drain(Migrate):
     """Each volume's part of a drain; what is left the command itself does.
 
-    One command has volumes moved away one after the other, so none could be held
-    at its step beside another: here each is asked for by itself.
+    One command has volumes moved away one after the other, so none could be
+    held at its step beside another: here each is asked for by itself.
     """
 
     name = 'drain'
