@@ -253,7 +253,7 @@ class ExportedTest(attach_case.Base):
         error = self.assertRaises(
             exceptions.Refused, self.a.connections.connect, self.volume.id,
             attach_case.ON_B, EARLIER)
-        self.assertIn('cannot be connected to b: the request came late',
+        self.assertIn('cannot be connected to b: the request came too late',
                       str(error))
         self.assertIsNone(self.move())
         self.assertIn(self.handle, self.a.devices)

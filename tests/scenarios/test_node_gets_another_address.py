@@ -108,7 +108,7 @@ class RemoteTest(attach_case.Base):
                  say.mock_calls if call.args[0] is events.EXPORTS_DIFFER
                  }.values()
         self.assertEqual(self.volume.id, said['volume'])
-        for word in ('iqn.x', OLD, 'Give the node that address again',
+        for word in ('iqn.x', OLD, 'Give the node this address again',
                      'attach it again'):
             self.assertIn(word, str(said['error']))
         trouble, = self.a.reconciler.exporting.troubles()
