@@ -85,7 +85,7 @@ def to_wipe(lvs: Mapping[str, typing.Any], backends: Collection[str]
                     lv.group, lv.name)))
         elif lv.opened:
             findings.append(Finding(
-                'LV ' + lv.name, WARN, 'to be wiped, but in use, so it can\'t '
+                'LV ' + lv.name, WARN, 'to be wiped, but open, so it can\'t '
                 'be overwritten',
                 'find its user with "dmsetup ls --tree", and stop the '
                 'program'))
