@@ -436,7 +436,7 @@ class DoctorTest(testtools.TestCase):
         found, held = stuck.to_wipe(self.lvm.lvs(), ['other', 'l'])
         self.assertEqual(checks.OK, found.verdict)
         self.assertIn('2, 4 GiB', found.details)
-        self.assertIn('in use', held.details)
+        self.assertIn('open', held.details)
 
     def test_wiped_of_a_backend_that_is_no_more(self):
         """Its section was renamed: no service overwrites it."""
