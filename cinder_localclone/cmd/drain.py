@@ -38,7 +38,7 @@ class Draining:
     def __init__(self, backend: backends.Backend, host: str, to: str | None,
                  at_once: int):
         from cinder_localclone.cmd import drain_plan
-        self._rooms = drain_plan
+        self._plans = drain_plan
         self._backend = backend
         self._host = host
         self._to = to
@@ -65,16 +65,16 @@ class Draining:
                 continue
             answer, _problem = self._backend.ask(host, 'describe')
             if answer and not answer['problems']:
-                found[host] = self._rooms.Target(host, lvm_reports.FreeSpace(
-                    **answer['room']), service.zone)
+                found[host] = self._plans.Target(host, lvm_reports.FreeSpace(
+                    **answer['free_space']), service.zone)
         return found
 
     def plan(self) -> list[tuple]:
         """Return a row for each volume with its destination."""
         targets = self.targets()
-        coming = self._rooms.arriving(self._backend.db.moves.readable())
+        coming = self._plans.arriving(self._backend.db.moves.readable())
         planned = []
-        for volume in self._rooms.to_move_away(
+        for volume in self._plans.to_move_away(
                 self._backend.db, self._host):
             host = self._choose(volume, targets, coming)
             if host:
@@ -86,7 +86,7 @@ class Draining:
         return planned
 
     def _choose(self, volume, targets, coming):
-        return self._rooms.choose(
+        return self._plans.choose(
             volume, options.geometry(self._backend.conf), targets, self._to,
             coming)
 
@@ -132,14 +132,14 @@ class Draining:
     def _waiting(self):
         """Return whether copies or retries remain without an operator."""
         db = self._backend.db
-        return any(held.what in self._rooms.PASSING
+        return any(held.what in self._plans.PASSING
                    and not self._is_lost(held.waits_for, self._host)
                    for held in self._holders()) or (
             any(volume.id in self._later for volume in
-                self._rooms.to_move_away(db, self._host)))
+                self._plans.to_move_away(db, self._host)))
 
     def _holders(self):
-        return self._rooms.holders(
+        return self._plans.holders(
             self._backend.db, self._host, self._to_wipe()[0])
 
     def _to_wipe(self):
@@ -166,14 +166,14 @@ class Draining:
 
         :param others: whether copies are running, which will free space
         """
-        todo = [volume for volume in self._rooms.to_move_away(
+        todo = [volume for volume in self._plans.to_move_away(
             self._backend.db, self._host)
             if volume.id not in self.failed
             and self._later.get(volume.id, 0) <= self._now]
         if not todo:
             return False
         targets = self.targets()
-        coming = self._rooms.arriving(self._backend.db.moves.readable())
+        coming = self._plans.arriving(self._backend.db.moves.readable())
         for volume in todo:
             tried = self._tried.get(volume.id, ())
             host = self._choose(volume, {
@@ -209,14 +209,14 @@ class Draining:
 
     def left(self) -> list[tuple]:
         """Return a row for everything left on the node."""
-        rooms, db = self._rooms, self._backend.db
+        plans, db = self._plans, self._backend.db
         self._look_at_nodes()
         to_wipe, unknown = self._to_wipe()
         found = [(held.volume_id, held.what, self._why_held(held))
-                 for held in rooms.holders(db, self._host, to_wipe)] + [
+                 for held in plans.holders(db, self._host, to_wipe)] + [
             (volume.id, 'failed' if volume.id in self.failed
              else 'not moved', self._why_not(volume.id))
-            for volume in rooms.to_move_away(db, self._host)]
+            for volume in plans.to_move_away(db, self._host)]
         if unknown and not found:
             found.append(('', 'not known', 'LVs may have to be wiped: '
                           + unknown))
@@ -224,7 +224,7 @@ class Draining:
 
     def _why_held(self, held):
         down = {held.waits_for, self._host} & self._down.keys()
-        if held.what not in self._rooms.PASSING or not down:
+        if held.what not in self._plans.PASSING or not down:
             return held.why
         return ' '.join((held.why, *(
             '%s is down: start it; if it will never come back, see '

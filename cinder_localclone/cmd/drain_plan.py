@@ -46,7 +46,7 @@ class Target:
     """
 
     host: str
-    room: lvm_reports.FreeSpace
+    space: lvm_reports.FreeSpace
     zone: str
 
 
@@ -147,9 +147,9 @@ def choose(volume: objects.Volume, geometry: state.Geometry,
     size = rows.backing_bytes(volume)
     left = {}
     for target in targets.values():
-        room = target.room
+        space = target.space
         free = dataclasses.replace(
-            room, volumes=room.volumes - arriving.get(target.host, 0))
+            space, volumes=space.volumes - arriving.get(target.host, 0))
         if target.host == to or (
                 to is None and target.zone == volume.availability_zone):
             if not free.lacks(size, geometry.metadata_bytes(size)):

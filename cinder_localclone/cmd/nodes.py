@@ -72,5 +72,5 @@ class Nodes(base.Command):
         answer, problem = backend.ask(host, 'describe')
         if answer is None:
             return None, problem, False
-        return (answer['room'], '; '.join(answer['problems']),
+        return (answer['free_space'], '; '.join(answer['problems']),
                 not answer['problems'])

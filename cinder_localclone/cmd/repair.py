@@ -100,7 +100,7 @@ class Repair(base.Command):
         return ['differs: ' + each for each in wrong], not wrong
 
 
-class Settle(base.VolumeCommand):
+class MoveCommand(base.VolumeCommand):
     """Base of abort and resume: a call to the deciding node."""
 
     method = ''
@@ -125,7 +125,7 @@ class Settle(base.VolumeCommand):
             (parsed_args.volume, host, self.done)]
 
 
-class Abort(Settle):
+class Abort(MoveCommand):
     """Roll a move back, if no data is lost.
 
     The move must be uncommitted, or a live move with its guest still on the
@@ -142,7 +142,7 @@ class Abort(Settle):
         return move.destination if move.committed else move.source
 
 
-class Resume(Settle):
+class Resume(MoveCommand):
     """Start the copy of a live move, although the source is attached.
 
     Use it after a live migration, if the detach on the source was lost.

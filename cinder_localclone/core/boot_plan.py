@@ -2,7 +2,7 @@
 """The volumes to make available after a boot. Pure.
 
 The plan needs LVM's tags and device names only: no database and no message
-bus.
+bus. With a database, :mod:`.core.expected` has the same rule.
 """
 
 from collections.abc import Mapping

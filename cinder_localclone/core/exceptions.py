@@ -717,7 +717,7 @@ class NoArchive(LocalCloneError):
     """
 
     problem = _('LVM on %(host)s can\'t write its archive: %(directory)s has '
-                '%(room)s KiB of free space. LVM creates and changes nothing '
+                '%(free)s KiB of free space. LVM creates and changes nothing '
                 'until more space is free there.')
     remedy = _('Remove old files from %(directory)s.')
     user_message = PoolDoesNotZero.user_message

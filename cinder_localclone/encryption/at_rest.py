@@ -48,7 +48,7 @@ def to_change(node: Node, volume: objects.Volume) -> luks_header.Header:
     :raises HeaderDamaged: if the header can't be read
     """
     volume_id = volume.id
-    header = node.crypt.header(volume_id, mend=True)
+    header = node.crypt.header(volume_id, repair=True)
     if header.reencryption:
         raise encryption_exceptions.KeyNotChanged(
             volume=volume_id, reason='it is being re-encrypted')

@@ -546,7 +546,7 @@ def _is_at_rest(node: Node, volume: objects.Volume) -> bool:
             and node.moves.move_of(volume.id) is None)
 
 
-def mend(node: Node, volume: objects.Volume) -> None:
+def repair_header(node: Node, volume: objects.Volume) -> None:
     """Repair both copies of a header before a move of the volume.
 
     During the move two nodes have the header open, and neither may write it.
@@ -557,7 +557,7 @@ def mend(node: Node, volume: objects.Volume) -> None:
     if rows.recorded(volume) and _is_at_rest(node, volume):
         node.handles.ensure_handle_on_lv(
             volume.id, volume.name, rows.backing_bytes(volume))
-        node.crypt.header(rows.handle_id(volume), mend=True)
+        node.crypt.header(rows.handle_id(volume), repair=True)
 
 
 def forget(node: Node, present: survey.Survey, volume_id: str
@@ -625,7 +625,7 @@ def stop_reencryption(node: Node, volume_id: str) -> None:
             seconds=crypt_interfaces.STOPPING)
 
 
-def settle_reencryption(node: Node, volume: objects.Volume) -> None:
+def end_interrupted_reencryption(node: Node, volume: objects.Volume) -> None:
     """Stop a re-encryption, and recover it if it was interrupted.
 
     Afterwards the header describes the data. Recovery happens only on the

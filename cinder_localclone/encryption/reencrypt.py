@@ -203,7 +203,7 @@ def start(node: Node, volume_id: str, wish: Wish) -> State:
     with node.lock(volume_id):
         volume = _volume(node, volume_id)
         check_zone(volume_id, wish.zone)
-        header = node.crypt.header(volume_id, mend=True)
+        header = node.crypt.header(volume_id, repair=True)
         pinning.check(volume.id, header, pinning.of_row(_recorded(volume)))
         if header.reencryption:
             check_same(volume.id, header.reencryption, wish)
@@ -411,7 +411,7 @@ class Sweep:
                 continue
             if concerned:
                 nodes.attempt(self._node, volume.id, functools.partial(
-                    self._look_at, volume.id), tell)
+                    self._sweep_one, volume.id), tell)
 
     def _may_concern(self, volume: objects.Volume, present: survey.Survey
                      ) -> bool:
@@ -424,7 +424,7 @@ class Sweep:
             and (names.REENCRYPTED in lv.tags
                  or (volume.id, volume.name) not in self._clean))
 
-    def _look_at(self, volume_id: str) -> None:
+    def _sweep_one(self, volume_id: str) -> None:
         node = self._node
         volume = node.volumes.volume(volume_id)
         if volume is None or not _at_rest(node, volume):
@@ -472,7 +472,7 @@ def _end(node: Node, volume: objects.Volume) -> None:
     :raises ForeignHeader: if the header is not the announced header
     """
     # The process may have been killed between both copies of the header.
-    header = node.crypt.header(volume.id, mend=True)
+    header = node.crypt.header(volume.id, repair=True)
     if header.reencryption:
         return  # another has begun; the next sweep runs it
     if not header.opened_by(luks_header.Role.VOLUME):

@@ -49,7 +49,7 @@ AT_ONCE = 4
 #: had locked the header.
 PAUSE = 3
 #: The number of locked volumes that are examined.
-LOOKED_INTO = 10
+EXAMINED = 10
 #: The results for a volume.
 OPEN, OPENED, LOCKED = 'open', 'opened', 'locked'
 _NOT_DONE = 'the time limit was reached'
@@ -127,23 +127,23 @@ def locked(handles: storage.Handles, remotes: boot_plan.Known,
            ) -> list[boot_plan.Outcome]:
     """Return the closed volumes that :func:`unlock` opens, with reasons.
 
-    Nothing is opened. Only the first :data:`LOOKED_INTO` volumes are examined,
+    Nothing is opened. Only the first :data:`EXAMINED` volumes are examined,
     in sequence.
     """
     present = handles.survey()
     noted = known(present, remotes)
-    return [_look_into(present, crypt, keys, local,
-                       noted.get(local.volume_id, ('', '')), number)
+    return [_examine(present, crypt, keys, local,
+                     noted.get(local.volume_id, ('', '')), number)
             for number, local in enumerate(
                 each for each in boot_plan.encrypted(present, remotes)
                 if not present.crypt(each.volume_id))]
 
 
-def _look_into(present: survey.Survey, crypt: crypt_interfaces.Crypt,
-               keys: crypt_interfaces.Keys, local: boot_plan.Local,
-               noted: tuple[str, str], number: int) -> boot_plan.Outcome:
+def _examine(present: survey.Survey, crypt: crypt_interfaces.Crypt,
+             keys: crypt_interfaces.Keys, local: boot_plan.Local,
+             noted: tuple[str, str], number: int) -> boot_plan.Outcome:
     problem = _obstacle(present, local, noted)
-    if not problem and number < LOOKED_INTO:
+    if not problem and number < EXAMINED:
         luks, key = noted
         try:
             activate.key_of(crypt, keys, local.volume_id,

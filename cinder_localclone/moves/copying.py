@@ -344,7 +344,7 @@ class Waker:
                           in copies.items() if copy.how
                           is not copies_module.Pace.FULL
                           or self._settings.limit})
-        rooms = self._budget.spend({
+        unspent = self._budget.spend({
             move_id: copy.law.take(seen.get(move_id), now)
             for move_id, copy in copies.items()}, now)
         waiting, self._was_ahead = self._was_ahead, bool(self._ahead)
@@ -355,7 +355,7 @@ class Waker:
                    if copy.migrating and give_way is pace.GiveWay.NO
                    else give_way)
             steps[move_id], copy.speed = copy.law.step(
-                copy.how, now, rooms.get(move_id), way)
+                copy.how, now, unspent.get(move_id), way)
         self._tell(copies, steps, now)
         return bool(self._copies)
 

@@ -138,25 +138,25 @@ class Law:
         self._copied += copied
         return copied
 
-    def step(self, pace: copies.Pace, now: float, room: float | None = None,
+    def step(self, pace: copies.Pace, now: float, unspent: float | None = None,
              give_way: GiveWay = GiveWay.NO) -> tuple[copies.Step,
                                                       copies.Speed]:
         """Return the next step of the copy, and its speed.
 
         Without counts to compare, the copy runs as beside a resting guest.
 
-        :param room: remaining part of its share of the budget, at most 1; 0 or
-            less: nothing is left; None: there is no budget
+        :param unspent: remaining part of its share of the budget, at most 1; 0
+            or less: nothing is left; None: there is no budget
         :param give_way: whether to give way to callers other than its guest
         """
         if give_way is GiveWay.STOPPING and pace is not copies.Pace.FULL:
             self._yielded, self._judged = now, None
             return copies.STANDSTILL, copies.Speed.YIELDING
         top = allowed = len(self.steps) - 1
-        if room is not None:
+        if unspent is not None:
             top = self._resting  # more would exceed a limit at once
             # As many steps as the budget allows.
-            allowed = min(top, int(room * (top + 1))) if room > 0 else -1
+            allowed = min(top, int(unspent * (top + 1))) if unspent > 0 else -1
         wanted, speed = min(
             top, self._unhindered(pace, now)), copies.Speed.FULL
         if (give_way is not GiveWay.NO and pace is not copies.Pace.FULL
@@ -260,7 +260,7 @@ class Budget:
 
     def __init__(self, limit: int):
         self._limit = limit
-        self._rooms: dict[str, float] = {}
+        self._unspent: dict[str, float] = {}
         self._since: float | None = None
 
     def spend(self, copied: Mapping[str, int], now: float
@@ -277,11 +277,11 @@ class Budget:
             return {}
         share = self._limit * HELD / len(copied)
         debt = self._limit * LONGEST_WAIT / len(copied)
-        self._rooms = {key: max(-debt, self._rooms.get(key, 0.0) - spent)
-                       for key, spent in copied.items()}
+        self._unspent = {key: max(-debt, self._unspent.get(key, 0.0) - spent)
+                         for key, spent in copied.items()}
         elapsed = 0.0 if since is None else min(HELD, now - since)
         self._share_out(self._limit * elapsed, share)
-        return {key: room / share for key, room in self._rooms.items()}
+        return {key: unspent / share for key, unspent in self._unspent.items()}
 
     def _share_out(self, left: float, share: float) -> None:
         """Distribute bytes to the copies.
@@ -289,11 +289,11 @@ class Budget:
         :param left: bytes to distribute
         :param share: the most that a copy can have, in bytes
         """
-        wanting = list(self._rooms)
+        wanting = list(self._unspent)
         while left >= 1 and wanting:
             part, left = left / len(wanting), 0.0
             for key in wanting:
-                room = min(share, self._rooms[key] + part)
-                left += self._rooms[key] + part - room
-                self._rooms[key] = room
-            wanting = [key for key in wanting if self._rooms[key] < share]
+                unspent = min(share, self._unspent[key] + part)
+                left += self._unspent[key] + part - unspent
+                self._unspent[key] = unspent
+            wanting = [key for key in wanting if self._unspent[key] < share]

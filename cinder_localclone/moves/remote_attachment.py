@@ -174,7 +174,7 @@ def sweep(node: Node, present: survey.Survey | None = None) -> bool:
                              *present.foreign_handles()}):
         # A taken lock counts as an error, because its holder may fail.
         fine = nodes.attempt(
-            node, volume_id, functools.partial(_look_at, node, volume_id),
+            node, volume_id, functools.partial(_reconcile, node, volume_id),
             functools.partial(events.failed, events.NOT_PASSED,
                               volume=volume_id)) and fine
     return fine
@@ -193,7 +193,7 @@ def _recorded(node: Node) -> Iterable[str]:
         return ()
 
 
-def _look_at(node: Node, volume_id: str) -> None:
+def _reconcile(node: Node, volume_id: str) -> None:
     volume = node.volumes.volume(volume_id)
     if volume is None:
         _give_up(node, volume_id)

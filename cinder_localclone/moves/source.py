@@ -51,7 +51,7 @@ class CheckFreeSpace(flow.Step):
             raise exceptions.NotReady(
                 host=peer, reason='; '.join(description['problems']))
         checks.check_free_space(
-            peer, lvm_reports.FreeSpace(**description['room']),
+            peer, lvm_reports.FreeSpace(**description['free_space']),
             rows.backing_bytes(volume), self._node.geometry)
         return description
 
@@ -79,7 +79,7 @@ class PauseReencryption(flow.Step):
     """Pause a re-encryption: no header changes until the move ends."""
 
     def execute(self, volume: objects.Volume) -> None:
-        devices.settle_reencryption(self._node, volume)
+        devices.end_interrupted_reencryption(self._node, volume)
 
 
 class CheckClosed(flow.Step):

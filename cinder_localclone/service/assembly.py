@@ -179,7 +179,7 @@ class Service:
             'host': '%s#%s' % (self.node.host, self.backend_name),
             'addresses': self.addresses,
             'initiator': self.initiator,
-            'room': dataclasses.asdict(free),
+            'free_space': dataclasses.asdict(free),
             'problems': problems,
             'to_wipe': to_wipe,
             'block': self.block,

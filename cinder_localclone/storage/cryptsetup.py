@@ -169,10 +169,12 @@ class Cryptsetup(HeaderFiles, crypt.Crypt):
 
     # -- headers
 
-    def header(self, volume_id: str, mend: bool = False) -> luks_header.Header:
+    def header(self, volume_id: str,
+               repair: bool = False) -> luks_header.Header:
         path = names.handle_path(volume_id)
         try:
-            return luks_header.parse(cryptsetup.dump(path, self.timeout, mend))
+            return luks_header.parse(cryptsetup.dump(path, self.timeout,
+                                                     repair))
         except ValueError as exc:
             raise encryption_exceptions.HeaderDamaged(path=path, reason=exc)
 

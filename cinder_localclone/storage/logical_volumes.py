@@ -92,10 +92,10 @@ class Lvm(storage.Lvm):
             if found.lacks:
                 raise exceptions.DiskMissing(
                     group=group, host=self.host, count=found.lacks)
-        directory, room = lvm.archive_space(self.timeout)
-        if directory and room < ARCHIVE:
+        directory, left = lvm.archive_space(self.timeout)
+        if directory and left < ARCHIVE:
             raise exceptions.NoArchive(
-                host=self.host, directory=directory, room=room >> 10)
+                host=self.host, directory=directory, free=left >> 10)
 
     def _free_space(self, groups: Mapping[str, lvm_reports.Group],
                     lvs: Mapping[str, lvm_reports.LogicalVolume]

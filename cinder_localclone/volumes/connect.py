@@ -99,7 +99,7 @@ class Connections:
             if (node_of_connector
                     and choice.verdict is not decision.Verdict.REFUSE):
                 self._forget_earlier_try(volume, connector)
-                devices.mend(self._node, volume)
+                devices.repair_header(self._node, volume)
                 if choice.verdict is decision.Verdict.LIVE_MOVE:
                     self._check_exports(volume, connector)
                 # First, because nothing may fail after the commit.
@@ -134,7 +134,7 @@ class Connections:
 
         :raises Refused: if an export can't be withdrawn now
         """
-        self._reconciler.exporting.settle(volume, None)
+        self._reconciler.exporting.reconcile(volume, None)
         if node.unnamed_exports(self._node, volume, None):
             raise exceptions.Refused(
                 volume=volume.id, host=connector.get('host'),
@@ -198,7 +198,7 @@ class Connections:
                          ) -> dict[str, typing.Any]:
         """Export a volume to another node, with the handle on its disk."""
         self._reconciler.reconcile_present(volume.id)
-        devices.settle_reencryption(self._node, volume)
+        devices.end_interrupted_reencryption(self._node, volume)
         connection = self._local_connection(volume)
         handle_id, initiator = rows.handle_id(volume), connector['initiator']
         known = node.connection_to(self._node, volume, host)

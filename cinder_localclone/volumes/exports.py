@@ -44,7 +44,7 @@ class Exporting:
         self._node = node
         #: Errors of volumes with missing exports, by volume id, the latest
         #: attempt last. None: other work held the volume's lock.
-        self._unsettled: dict[str, Exception | None] = {}
+        self._failed: dict[str, Exception | None] = {}
         #: Errors of a volume's exports at its last check, by volume id.
         self._differing: dict[str, str] = {}
 
@@ -76,7 +76,7 @@ class Exporting:
 
         For example, the target may hang.
         """
-        for volume_id in list(self._unsettled):
+        for volume_id in list(self._failed):
             if isinstance(self._try(volume_id), _SHARED):
                 return
 
@@ -87,12 +87,12 @@ class Exporting:
             with self._node.try_lock(volume_id), self._noting(volume_id):
                 self._export(volume_id)
         except exceptions.Busy:  # other work may have its lock
-            self._unsettled[volume_id] = None
-        return self._unsettled.get(volume_id)
+            self._failed[volume_id] = None
+        return self._failed.get(volume_id)
 
     def _begin(self, volume_id: str) -> None:
         """Forget the errors of a volume."""
-        self._unsettled.pop(volume_id, None)
+        self._failed.pop(volume_id, None)
         self._differing.pop(volume_id, None)
 
     @contextlib.contextmanager
@@ -102,7 +102,7 @@ class Exporting:
             yield
         except Exception as exc:  # rtslib and configfs raise other types
             if not isinstance(exc, _LASTING):
-                self._unsettled[volume_id] = exc
+                self._failed[volume_id] = exc
             self._differing[volume_id] = str(exc)
             events.failed(events.EXPORTS_DIFFER, exc, volume=volume_id)
 
@@ -222,7 +222,8 @@ class Exporting:
             *(functools.partial(_refuse, volume, each)
               for each in self._lost(volume, move))])
 
-    def settle(self, volume: objects.Volume, move: state.Move | None) -> None:
+    def reconcile(self, volume: objects.Volume, move: state.Move
+                  | None) -> None:
         """Make the exports that the attachments name, and withdraw all others.
 
         A lost detach leaves an export behind. Because guests wait for a
@@ -230,12 +231,12 @@ class Exporting:
 
         :raises Exception: as :meth:`export`
         """
-        self._unsettled.pop(volume.id, None)
+        self._failed.pop(volume.id, None)
         try:
             self.export(volume, move)
         except Exception as exc:
             if not isinstance(exc, _LASTING):
-                self._unsettled[volume.id] = exc
+                self._failed[volume.id] = exc
             raise
         finally:
             self._withdraw_unnamed(volume, move)

@@ -3,6 +3,8 @@
 
 The same code runs at start-up, periodically, after each call of a peer and for
 an operator's repair. Nothing here depends on the progress of an earlier run.
+The goal is :mod:`.core.expected`, which states it as a value for checks; this
+module reaches it step by step. Change both together.
 """
 
 from collections.abc import Iterable
@@ -338,7 +340,7 @@ class Reconciler:
         waiting = {move.volume_id for move in recorded}
         home = {volume.id: volume for volume in
                 self.node.volumes.volumes_of(self.node.host)}
-        unserved = self._export(moving, home)
+        failed_exports = self._export(moving, home)
         self.exporting.forget_all_but({*moving, *home})
         survey = self.seen = self.node.handles.survey()
         remote = functools.cache(self.node.exports.remote)  # asked once
@@ -356,7 +358,7 @@ class Reconciler:
                     or quick_check.lacks_handle(survey, volume)
                     or self.exporting.differ(
                         volume, remote().get(volume_id, set()), unfinished,
-                        survey, volume_id in unserved)
+                        survey, volume_id in failed_exports)
                     or devices.differs(asking_once, volume, survey, links)
                     or moves and self._deferred_moves.are_due(volume)):
                 self._attempt(volume_id, moves)

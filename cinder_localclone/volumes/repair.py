@@ -36,7 +36,7 @@ DESCRIPTIONS = {
     'finish': 'move of {0.volume_id} has ended',
 }
 
-Room = TypeVar('Room')
+Interface = TypeVar('Interface')
 
 
 class Reconciler(Protocol):
@@ -73,8 +73,8 @@ def recording(node: Node) -> tuple[Node, list[str]]:
     """Return a node with recorded effects, and the journal."""
     journal: list[str] = []
 
-    def recorded(room: Room) -> Room:
-        return cast(Room, Recorder(room, journal))
+    def recorded(interface: Interface) -> Interface:
+        return cast(Interface, Recorder(interface, journal))
     return dataclasses.replace(
         node, lvm=recorded(node.lvm), handles=recorded(node.handles),
         clones=recorded(node.clones), exports=recorded(node.exports),

@@ -113,7 +113,7 @@ def at_home(node: Node, volume_id: str, progress: Callable[[str], object]
     nodes.check_length(node, volume)
     node.handles.ensure_handle_on_lv(volume_id, volume.name,
                                      rows.backing_bytes(volume))
-    devices.settle_reencryption(node, volume)
+    devices.end_interrupted_reencryption(node, volume)
     # Data in this node's page cache is not on the LV.
     node.handles.flush_handle(volume_id)
     return volume

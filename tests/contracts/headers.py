@@ -105,7 +105,7 @@ def header_says_how_it_was_made(bench: Bench) -> None:
         same(volume, bench.crypt.uuid(volume))
         same([], list(bench.crypt.damaged_copies(volume)))
         same(True, bool(found.digest))
-        same(found, bench.crypt.header(volume, mend=True))
+        same(found, bench.crypt.header(volume, repair=True))
         # Nothing of this has it open.
         same(None, bench.crypt.opened(volume))
 

@@ -75,8 +75,8 @@ class ListingCase(CommandCase):
         self.inventory.service.return_value = mock.Mock(
             disabled=False, zone='z')
         self.backend.ask.return_value = {
-            'room': {'volumes': 5 << 30, 'metadata': 1 << 30,
-                     'shared': False}, 'problems': []}, ''
+            'free_space': {'volumes': 5 << 30, 'metadata': 1 << 30,
+                           'shared': False}, 'problems': []}, ''
 
     def listed(self, *words, code=0):
         found, out, err = self.run_command(*words, '--json')

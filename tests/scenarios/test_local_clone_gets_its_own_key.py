@@ -167,9 +167,9 @@ class OwnKeyTest(Case):
         """The image, and whatever is made of it."""
         found = crypt.SimCrypt.header
 
-        def under_way(own, volume_id, mend=False):
+        def under_way(own, volume_id, repair=False):
             return dataclasses.replace(
-                found(own, volume_id, mend),
+                found(own, volume_id, repair),
                 reencryption=luks_header.Reencryption(
                     0, 'checksum', False, 'aes-xts-plain64', 512))
         self.patch(crypt.SimCrypt, 'header', under_way)

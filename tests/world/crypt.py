@@ -241,8 +241,8 @@ class SimCrypt(crypt_interfaces.Crypt):
                         for move in self.world.move_records.values()),
             '%s of a header that others may read', what)
 
-    def header(self, volume_id, mend=False):
-        if mend:
+    def header(self, volume_id, repair=False):
+        if repair:
             self._insist_at_rest(volume_id, 'mending')
         elif names.handle(volume_id) not in self.node.devices:
             # Whoever only says how a volume is says that, too.

@@ -61,7 +61,7 @@ class SimPeers(rpc.Calls):
                            if names.is_to_wipe(lv.name)),
             'sparse': bool(other.world.pool),
             'block': other.block,
-            'room': dataclasses.asdict(other.sim_lvm.free_space())}
+            'free_space': dataclasses.asdict(other.sim_lvm.free_space())}
 
 
 def _sending(name):

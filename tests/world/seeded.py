@@ -336,7 +336,7 @@ class Endpoint(endpoint.Endpoint):
         return {'host': self._node.host + '#p', 'addresses': [],
                 'initiator': 'i', 'problems': [], 'to_wipe': 0, 'time': 0,
                 'block': 512, 'sparse': bool(self._node.world.pool),
-                'room': vars(free)}
+                'free_space': vars(free)}
 
 
 class Node(nodes.SimNode):

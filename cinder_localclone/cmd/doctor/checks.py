@@ -250,7 +250,7 @@ def changes(group: str, check: Callable[[], None]) -> list[Finding]:
     except exceptions.NoArchive as exc:
         return [Finding(
             name, FAIL, 'LVM can\'t write its archive: %(directory)s has '
-            '%(room)s KiB free' % exc.kwargs,
+            '%(free)s KiB free' % exc.kwargs,
             'remove old files there, or correct backup/archive_dir in '
             'lvm.conf')]
     return []

@@ -98,12 +98,12 @@ def end(head: bytes, salts: Iterable[bytes]) -> list[tuple[int, bytes]]:
             type(exc).__name__, exc))
     body = json.dumps(metadata, separators=(',', ':'),
                       ensure_ascii=False).encode()
-    room = size - BINARY
-    if len(body) >= room:
-        raise ValueError('%d bytes do not fit into %d' % (len(body), room))
+    space = size - BINARY
+    if len(body) >= space:
+        raise ValueError('%d bytes do not fit into %d' % (len(body), space))
     binary = head[begin:begin + BINARY]
     found = [(at, _copy(binary, magic, at, sequence + 1, salt,
-                        body.ljust(room, b'\0')))
+                        body.ljust(space, b'\0')))
              for (at, magic), salt in zip(
                  ((0, luks_binary.FIRST), (size, luks_binary.SECOND)), salts,
                  strict=True)]

@@ -141,11 +141,11 @@ class Dump:
 
 def bounded(holes: Iterable[tuple[int, int]]) -> Holes:
     """Return the largest holes within the limits; the last may be cut."""
-    kept, room = [], MOST_REGIONS
+    kept, budget = [], MOST_REGIONS
     for start, count in heapq.nlargest(MOST, holes, lambda hole: hole[1]):
-        if room:
-            kept.append([start, min(count, room)])
-            room -= kept[-1][1]
+        if budget:
+            kept.append([start, min(count, budget)])
+            budget -= kept[-1][1]
     return sorted(kept)
 
 

@@ -131,7 +131,8 @@ class Crypt(typing.Protocol):
 
     # -- headers
 
-    def header(self, volume_id: str, mend: bool = False) -> luks_header.Header:
+    def header(self, volume_id: str,
+               repair: bool = False) -> luks_header.Header:
         """Read the header of a volume.
 
         :param mend: repair a damaged copy of the header from the other copy.

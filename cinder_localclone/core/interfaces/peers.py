@@ -16,12 +16,12 @@ def describe(node: typing.Any) -> dict[str, typing.Any]:
 
     Answered by :meth:`cinder_localclone.service.assembly.Service.describe`.
 
-    :returns: host (with pool), addresses, initiator (iSCSI name), room (fields
-        of :class:`.lvm_reports.FreeSpace`, bytes), problems (texts; none: the
-        node is ready), to_wipe (bytes of LVs to be wiped; None: not known),
-        block (logical block size of its disks, bytes), time (seconds since the
-        epoch, by the clock of the node), sparse (whether it can leave out
-        holes)
+    :returns: host (with pool), addresses, initiator (iSCSI name), free_space
+        (fields of :class:`.lvm_reports.FreeSpace`, bytes), problems (texts;
+        none: the node is ready), to_wipe (bytes of LVs to be wiped; None: not
+        known), block (logical block size of its disks, bytes), time (seconds
+        since the epoch, by the clock of the node), sparse (whether it can
+        leave out holes)
     """
     raise NotImplementedError
 

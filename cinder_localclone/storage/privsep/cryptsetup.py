@@ -111,7 +111,7 @@ def _change(path: str, *argv: str, timeout: float,
 
 
 @privsep.entrypoint
-def dump(path: str, timeout: float, mend: bool = False) -> str:
+def dump(path: str, timeout: float, repair: bool = False) -> str:
     """Return the metadata of a LUKS2 header as JSON, without keys.
 
     Allows: reads the metadata of any volume's header, no keys; has cryptsetup
@@ -121,7 +121,7 @@ def dump(path: str, timeout: float, mend: bool = False) -> str:
     :raises HeaderDamaged: if no copy can be read
     """
     words = 'luksDump', '--dump-json-metadata'
-    if not mend:
+    if not repair:
         return _read(path, *words, timeout=timeout)
     require_handle(path)
     return run(path, *words, path, timeout=timeout)

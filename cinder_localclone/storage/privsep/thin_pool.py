@@ -173,9 +173,9 @@ def to_be_written(group: str, lv: str, blocks: int, timeout: float
         raise thin_map.OddMap('%s/%s is not thin' % (group, lv))
     pool = thin.pool
     with _alone(thin.metadata, timeout):
-        room = dm_tables.parse_pool_space(_check(pool, timeout, (_WRITES,)))
+        free = dm_tables.parse_pool_space(_check(pool, timeout, (_WRITES,)))
         # Guests write to the pool as well.
-        if room < 2 * blocks:
+        if free < 2 * blocks:
             raise exceptions.PoolOutOfSpace(
                 pool=pool, host=socket.gethostname())
         try:

@@ -197,7 +197,8 @@ class _Peers:
             'its kernel has no dm-clone (CONFIG_DM_CLONE), or the module is '
             'missing']
         return {'host': host + '#localclone', 'time': time.time(),
-                'to_wipe': 0, 'problems': problems, 'room': dataclasses.asdict(
+                'to_wipe': 0, 'problems': problems,
+                'free_space': dataclasses.asdict(
                     lvm_reports.FreeSpace(142 * GIB, 9 * GIB, False))}
 
 

@@ -30,7 +30,7 @@ class NodesTest(ListingCase):
     def test_one_that_cannot_take_volumes(self):
         for self.backend.ask.return_value, words in (
                 ((None, 'did not answer'), 'did not answer'),
-                (({'room': {'volumes': 0, 'metadata': 0},
+                (({'free_space': {'volumes': 0, 'metadata': 0},
                    'problems': ['no dm-clone']}, ''), 'no dm-clone')):
             self.inventory.service.return_value.disabled = True
             for row in self.listed('nodes', code=1):

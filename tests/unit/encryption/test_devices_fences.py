@@ -181,7 +181,7 @@ class FencesTest(Case):
             with contextlib.suppress(OSError), self.node.lock(
                     self.volume.id), devices.reencryption_paused(
                         self.node, self.volume.id):
-                devices.settle_reencryption(self.node, self.volume)
+                devices.end_interrupted_reencryption(self.node, self.volume)
                 self.assertEqual(set(), self.a.reencrypting)
                 raise OSError
             return bool(self.a.reencrypting)
@@ -205,7 +205,7 @@ class FencesTest(Case):
     def test_passed_through(self):
         with self.node.lock(self.volume.id):
             self.assertTrue(self.a.reencrypting)
-            devices.settle_reencryption(self.node, self.volume)
+            devices.end_interrupted_reencryption(self.node, self.volume)
             self.a.remote.add((self.volume.id, 'initiator of b'))
         with mock.patch.object(self.a.reconciler.exporting,
                                'try_to_reconcile'):

@@ -269,9 +269,9 @@ class PinTest(Case):
         self.end()
         header = crypt.SimCrypt.header
 
-        def then_change(own, volume_id, mend=False):
-            found = header(own, volume_id, mend=mend)
-            if mend:
+        def then_change(own, volume_id, repair=False):
+            found = header(own, volume_id, repair=repair)
+            if repair:
                 self.header.digest = 'another'
             return found
         before = self.node.crypt.backup_names(self.volume.id)
@@ -860,9 +860,9 @@ class BootTest(Case):
         self.end()
         header, mended = crypt.SimCrypt.header, []
 
-        def noting(of, volume_id, mend=False):
-            mended.append(mend)
-            return header(of, volume_id, mend)
+        def noting(of, volume_id, repair=False):
+            mended.append(repair)
+            return header(of, volume_id, repair)
         with mock.patch.object(crypt.SimCrypt, 'header', noting):
             self.sweep()
         self.assertIn(True, mended)
@@ -1142,7 +1142,7 @@ class BootTest(Case):
                 'extended')
         self.a.opened.discard(self.crypt)
         with self.node.lock(self.volume.id):
-            devices.settle_reencryption(self.node, self.volume)
+            devices.end_interrupted_reencryption(self.node, self.volume)
         self.assertNotIn('left', self.a.devices[self.crypt])
         self.sweep()
         self.assertWhole()
@@ -1317,10 +1317,10 @@ class EndTest(Case):
         self.end()
         inner = crypt.SimCrypt.header
 
-        def header(this, volume_id, mend=False):
-            found = inner(this, volume_id, mend)
+        def header(this, volume_id, repair=False):
+            found = inner(this, volume_id, repair)
             return dataclasses.replace(
-                found, digest=found.digest[::-1]) if mend else found
+                found, digest=found.digest[::-1]) if repair else found
         with mock.patch.object(crypt.SimCrypt, 'header', header):
             self.sweep()
         self.assertIn(names.REENCRYPTED, self.tags())

@@ -47,7 +47,7 @@ class RotateTest(Case):
                 side_effect=crypt.SimCrypt.header) as header:
             at_rest.to_change(self.a.node, self.volume)
         header.assert_called_once_with(
-            mock.ANY, self.volume.id, mend=True)
+            mock.ANY, self.volume.id, repair=True)
 
     def test_again_and_again(self):
         for _each in range(3):
@@ -411,9 +411,9 @@ class RotateTest(Case):
     def test_while_it_is_re_encrypted(self):
         found = crypt.SimCrypt.header
 
-        def under_way(own, volume_id, mend=False):
+        def under_way(own, volume_id, repair=False):
             return dataclasses.replace(
-                found(own, volume_id, mend),
+                found(own, volume_id, repair),
                 reencryption=luks_header.Reencryption(
                     0, 'checksum', False, 'aes-xts-plain64', 512))
         self.patch(crypt.SimCrypt, 'header', under_way)

@@ -487,7 +487,7 @@ class LockedTest(Case):
 
     def test_most_are_not_looked_into(self):
         volumes = [self.volume() for _ in range(4)]
-        with mock.patch.object(upkeep, 'LOOKED_INTO', 2), \
+        with mock.patch.object(upkeep, 'EXAMINED', 2), \
                 mock.patch.object(self.crypt, 'header',
                                   wraps=self.crypt.header) as looked:
             self.assertEqual({each.id for each in volumes},

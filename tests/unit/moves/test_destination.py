@@ -174,7 +174,7 @@ class RefusedTest(Base):
         self.assertRaises(exceptions.NoFreeSpace, self.called, self.b,
                           *prepare)
         self.assertEqual([], self.world.effects(B, start))
-        room = self.a.node.peers.describe(B)['room']
+        room = self.a.node.peers.describe(B)['free_space']
         self.assertEqual(worlds.GIB // 2, room['volumes'])
         self.b.free += worlds.GIB // 2
         self.called(self.b, *prepare)

@@ -38,7 +38,7 @@ class HandlersTest(Base):
         self.assertEqual({
             'host': 'b@l#p', 'addresses': ['192.0.2.2'],
             'initiator': 'iqn.b', 'problems': ['none'],
-            'room': {'volumes': 4, 'metadata': 2, 'shared': True},
+            'free_space': {'volumes': 4, 'metadata': 2, 'shared': True},
             'to_wipe': 7, 'sparse': False, 'block': 4096}, described)
         self.world.pool = 'pool'
         self.assertTrue(self.handlers.describe()['sparse'])

@@ -45,7 +45,7 @@ class CryptsetupTest(commands.Case):
     def test_header(self):
         self.commands.answer('cryptsetup', luks_headers.PLAIN)
         self.assertEqual('aes-xts-plain64', self.room.header(VOLUME).cipher)
-        self.room.header(VOLUME, mend=True)
+        self.room.header(VOLUME, repair=True)
         dump = 'cryptsetup luksDump --dump-json-metadata %s' + HANDLE
         self.assertRan(dump % '--disable-locks ', dump % '')
 
@@ -356,12 +356,12 @@ class CryptsetupTest(commands.Case):
         """Others may have turned it to another device."""
         with mock.patch.object(
                 privileged_crypt, 'erase') as erase, mock.patch.object(
-                    dmsetup, 'ensure_devnode') as mend:
+                    dmsetup, 'ensure_devnode') as repair:
             order = mock.Mock()
-            order.attach_mock(mend, 'mend')
+            order.attach_mock(repair, 'repair')
             order.attach_mock(erase, 'erase')
             self.room.erase(VOLUME)
-        self.assertEqual([mock.call.mend('localclone-' + VOLUME),
+        self.assertEqual([mock.call.repair('localclone-' + VOLUME),
                           mock.call.erase(HANDLE, 30)], order.mock_calls)
 
     def test_backups(self):

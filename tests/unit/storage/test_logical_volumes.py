@@ -1138,15 +1138,15 @@ class HandleTest(Case):
         self.lvs(lv('v', '253:5'))
         self.devices(device(
             names.handle(V1), '253:7', '0 2097152 linear 253:5 0'))
-        mend = self.ran.dmsetup.ensure_devnode
-        mend.return_value = True
+        repair = self.ran.dmsetup.ensure_devnode
+        repair.return_value = True
         self.assertTrue(self.handles.ensure_handle_on_lv(V1, 'v', GIB))
         self.devices(
             device(
                 names.handle(V1), '253:7', '0 2097152 linear 253:6 0'),
             device(names.clone(SHADOW), '253:6', '0 1 clone a b c'))
         self.assertTrue(self.handles.ensure_handle_on_clone(MOVE))
-        self.assertEqual([mock.call(names.handle(V1))] * 2, mend.mock_calls)
+        self.assertEqual([mock.call(names.handle(V1))] * 2, repair.mock_calls)
         self.assertRan()
 
     @ddt.data('read_head', 'flush_handle')

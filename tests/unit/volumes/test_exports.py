@@ -61,7 +61,7 @@ class SettleTest(Base):
         with mock.patch.object(iscsi.SimExports, 'export_again', fail):
             with self.a.lock(self.volume_id):
                 self.assertIs(failed, self.assertRaises(
-                    KeyError, self.exporting.settle, self.volume, None))
+                    KeyError, self.exporting.reconcile, self.volume, None))
         self.assertEqual({(self.volume_id, 'iqn.y')}, self.a.remote)
 
     def test_one_that_can_not_be_withdrawn_stops_no_other(self):
@@ -115,7 +115,7 @@ class SettleTest(Base):
             with mock.patch.object(events, 'say') as say:
                 self.a.reconciler.reconcile_moves()
             say.assert_not_called()
-        self.assertEqual({}, self.exporting._unsettled)
+        self.assertEqual({}, self.exporting._failed)
 
     def test_strays_of_other_volumes_are_not_waited_for(self):
         self.exported('in-use')
@@ -272,7 +272,7 @@ class FailedTest(Base):
         for busy, free in (self.volume_id, other.id), (
                 other.id, self.volume_id):
             self.a.remote.clear()
-            self.a.reconciler.exporting._unsettled.update(
+            self.a.reconciler.exporting._failed.update(
                 {self.volume_id: None, other.id: None})
             with self.a.try_lock(busy):
                 self.a.reconciler.reconcile_moves()
@@ -385,18 +385,19 @@ class SettleAtRestTest(exports_case.Base):
         with mock.patch.object(iscsi.SimExports, 'export_again', fail):
             with self.a.lock(self.volume_id):
                 self.assertIs(failed['iqn.x'], self.assertRaises(
-                    KeyError, self.exporting.settle, self.volume, None))
+                    KeyError, self.exporting.reconcile, self.volume, None))
 
     def test_one_that_fails_keeps_none_that_exports_nobody(self):
         self.exported('in-use')
-        for settle in self.exporting.settle, self.exporting.try_to_reconcile:
+        for reconcile in (self.exporting.reconcile,
+                          self.exporting.try_to_reconcile):
             self.a.node.exports.export_volume(self.volume_id, 'iqn.z', 'auth')
             self.a.exported.clear()  # a while ago
             with mock.patch.object(iscsi.SimExports, 'export_again',
                                    side_effect=OSError('no such address')):
                 with self.a.lock(self.volume_id), (
                         contextlib.suppress(OSError)):
-                    settle(self.volume, None)
+                    reconcile(self.volume, None)
             self.assertEqual(set(), self.a.remote)
 
     def test_what_was_exported_a_moment_ago_stays_at_a_source(self):
@@ -427,7 +428,8 @@ class SettleAtRestTest(exports_case.Base):
     def test_none_that_exports_nobody_is_waited_for(self):
         """Its initiator may be away, and the target waits for that."""
         self.exported('in-use')
-        for settle in self.exporting.settle, self.exporting.try_to_reconcile:
+        for reconcile in (self.exporting.reconcile,
+                          self.exporting.try_to_reconcile):
             self.a.remote.clear()
             self.a.node.exports.export_volume(self.volume_id, 'iqn.z', 'auth')
             seen = []
@@ -435,7 +437,7 @@ class SettleAtRestTest(exports_case.Base):
                     iscsi.SimExports, 'withdraw_unnamed', lambda *_which,
                     seen=seen, **_how: seen.append(set(self.a.remote))), (
                         self.a.lock(self.volume_id)):
-                settle(self.volume, None)
+                reconcile(self.volume, None)
             self.assertIn((self.volume_id, 'iqn.x'), seen[0])
 
     def test_withdrawn_or_not_all_else_is_done(self):
@@ -462,12 +464,12 @@ class SettleAtRestTest(exports_case.Base):
         with mock.patch.object(iscsi.SimExports, 'export_again',
                                side_effect=OSError('no such address')), (
                 self.a.lock(self.volume_id)):
-            self.assertRaises(OSError, self.exporting.settle, self.volume,
+            self.assertRaises(OSError, self.exporting.reconcile, self.volume,
                               None)
         self.assertEqual(set(), self.a.remote)
         self.a.reconciler.reconcile_moves()
         self.assertEqual({(self.volume_id, 'iqn.x')}, self.a.remote)
-        self.assertEqual({}, self.exporting._unsettled)
+        self.assertEqual({}, self.exporting._failed)
 
     def test_what_lasts_is_not_tried_again_for_that(self):
         self.exported('in-use')
@@ -475,16 +477,16 @@ class SettleAtRestTest(exports_case.Base):
         with mock.patch.object(iscsi.SimExports, 'export_again',
                                side_effect=lasting), (
                 self.a.lock(self.volume_id)):
-            self.assertRaises(exceptions.NotPossible, self.exporting.settle,
+            self.assertRaises(exceptions.NotPossible, self.exporting.reconcile,
                               self.volume, None)
-        self.assertEqual({}, self.exporting._unsettled)
+        self.assertEqual({}, self.exporting._failed)
 
     def test_settled_by_a_request(self):
         self.exported('in-use')
-        self.exporting._unsettled[self.volume_id] = OSError('before')
+        self.exporting._failed[self.volume_id] = OSError('before')
         with self.a.lock(self.volume_id):
-            self.exporting.settle(self.volume, None)
-        self.assertEqual({}, self.exporting._unsettled)
+            self.exporting.reconcile(self.volume, None)
+        self.assertEqual({}, self.exporting._failed)
 
     def test_second_failure_names_the_volume(self):
         log = self.useFixture(fixtures.FakeLogger(level=logging.ERROR))
@@ -536,7 +538,7 @@ class SettleAtRestTest(exports_case.Base):
         self.fail_once()
         self.a.reconciler.reconcile(self.volume_id)
         self.assertEqual({(self.volume_id, 'iqn.x')}, self.a.remote)
-        self.assertEqual({}, self.exporting._unsettled)
+        self.assertEqual({}, self.exporting._failed)
 
     def test_trouble_of_one_is_not_that_of_all(self):
         self.exported('in-use')
@@ -555,8 +557,8 @@ class SettleAtRestTest(exports_case.Base):
                 (exceptions.TargetTimeout(seconds=20), False),
                 (exceptions.CommandTimeout(command='x', seconds=1), False)):
             del tried[:]
-            self.exporting._unsettled.clear()
-            self.exporting._unsettled.update(
+            self.exporting._failed.clear()
+            self.exporting._failed.update(
                 {self.volume_id: None, other.id: None})
             with mock.patch.object(iscsi.SimExports, 'export_again', fail):
                 self.exporting.try_again()
@@ -681,7 +683,7 @@ class CopyTest(exports_case.Base):
         with mock.patch.object(iscsi.SimExports, 'export_again',
                                side_effect=OSError('no such address')):
             self.reconciled()
-        self.assertIn(self.volume_id, self.a.reconciler.exporting._unsettled)
+        self.assertIn(self.volume_id, self.a.reconciler.exporting._failed)
 
     def test_a_record_is_missing(self):
         self.a.lvs['localclone-meta-' + self.volume.name_id] = []

@@ -453,4 +453,4 @@ class SourceTest(deferred_case.Deferred):
         with no_export():
             self.reconcile()
         self.reconcile()
-        self.assertEqual({}, self.home.reconciler.exporting._unsettled)
+        self.assertEqual({}, self.home.reconciler.exporting._failed)
