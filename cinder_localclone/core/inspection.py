@@ -116,7 +116,7 @@ def differences(report: Report, move: state.Move | None,
                 snapshots: Sequence[rows.Snapshot] = ()) -> list[str]:
     """Describe the differences between a node and the records.
 
-    :param report: the result of :func:`inspect` on the node
+    :param report: the result of :func:`.inspect.inspect` on the node
     :param move: the volume's move, if one is under way
     :param home: service host of the volume's home; None: it was deleted
     :param lv: name of the LV with the volume's data

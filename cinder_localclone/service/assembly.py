@@ -192,7 +192,7 @@ class Service:
         """Return the counters and measurements of this service.
 
         :returns: events and refusals, see :func:`.events.counts`; copies:
-            fields of :class:`.hydration.Progress`, by the IDs of move records
+            fields of :class:`.copies.Progress`, by the IDs of move records
         """
         counts = events.counts()
         for key in outcomes.USER_MESSAGES:
