@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The numbered functions of the contributor's page run in its order."""
 
+import dataclasses
+import datetime
 import logging
 import sys
 import time
 import types
+from unittest import mock
 
 import testtools
 
+from cinder_localclone.core.interfaces import records
 from cinder_localclone.driver import driver
 from cinder_localclone.service import assembly
 from tests.helpers import pages
@@ -54,8 +58,13 @@ class WalksTest(testtools.TestCase):
 
     def service(self, host):
         sim = self.world.nodes[host]
+        interrupted = mock.create_autospec(records.Interrupted, instance=True)
+        interrupted.now.return_value = datetime.datetime(2026, 11, 28)
+        interrupted.older.return_value = []
+        interrupted.lost_deletes.return_value = []
         return types.SimpleNamespace(
-            node=sim.node, reconciler=sim.reconciler,
+            node=dataclasses.replace(sim.node, interrupted=interrupted),
+            reconciler=sim.reconciler,
             connections=sim.connections, started=time.monotonic() - 3600)
 
     def attach(self):
