@@ -19,7 +19,8 @@ if typing.TYPE_CHECKING:
 
 #: Exit codes besides 0 and 1.
 USAGE, INTERRUPTED = 2, 130
-#: The class of each sub-command; imported only when it runs.
+#: The class of each sub-command. It is imported when the sub-command runs, or
+#: when --help lists all of them.
 COMMANDS = {
     'abort': 'repair:Abort',
     'doctor': 'doctor.doctor:Doctor',
@@ -47,9 +48,11 @@ COMMANDS = {
     'unlock': 'boot:Unlock',
     'volumes': 'volumes:Volumes',
 }
-#: Sub-commands for the volume service alone.
+#: Sub-commands run only by the volume service, in a process of their own.
+#: Their class hides them from --help: cliff lists no deprecated commands.
 HIDDEN = {'encryption run': 'encryption.reencrypt:Run'}
-#: Libraries that log an error before the command prints it.
+#: Loggers silent without --verbose: the command prints the errors that their
+#: libraries log.
 TALKATIVE = ('amqp', 'cinder', 'kombu', 'os_brick', 'oslo', 'oslo_db',
              'oslo_messaging', 'oslo_privsep', 'oslo_service', 'sqlalchemy',
              'stevedore', 'taskflow')
@@ -91,7 +94,10 @@ class LocalClone(app.App):
         return parser
 
     def configure_logging(self) -> None:
-        """Log each message once, to standard error."""
+        """Log to standard error, and to --log-file if it is given.
+
+        Each message is logged once.
+        """
         verbose = self.options.verbose_level + 2 * self.options.debug
         root = logging.getLogger()
         root.setLevel({0: logging.ERROR, 1: logging.WARNING,
@@ -99,7 +105,8 @@ class LocalClone(app.App):
         for name in TALKATIVE:
             logging.getLogger(name).setLevel(
                 logging.CRITICAL if verbose < 2 else logging.NOTSET)
-        # oslo.log adds its own handler unless the root logger has a handler.
+        # The root logger needs a handler: else oslo.log would add its own,
+        # and each message would be logged twice.
         for handler in list(root.handlers):
             root.removeHandler(handler)
         root.addHandler(logging.StreamHandler(self.stderr))
@@ -109,9 +116,11 @@ class LocalClone(app.App):
             root.addHandler(file)
 
     def interact(self) -> None:
-        """Print the list of sub-commands, because none was given.
+        """Print --help to standard error, because no sub-command was given.
 
-        :raises SystemExit: with code 2
+        cliff would start a shell.
+
+        :raises SystemExit: with code 2, as for any wrong usage
         """
         self.stdout = self.stderr
         try:
@@ -137,7 +146,13 @@ class LocalClone(app.App):
         return text if names.is_id(text) else self.backend().find(text)
 
     def run_subcommand(self, argv: list[str]) -> int:
-        """Run a sub-command and return its exit code, 1 after an error."""
+        """Run a sub-command and return its exit code.
+
+        :returns: 1 after an error; else the ``exit_code`` set by the
+            sub-command
+        :raises SystemExit: with code 2, if the sub-command does not exist or
+            its arguments are invalid
+        """
         try:
             self.command_manager.find_command(argv)
         except ValueError:

@@ -5,7 +5,8 @@ The home of a volume exports its handle to hosts without the backend, and to
 nodes with a remote attachment. An attachment names its export by initiator,
 iSCSI name and portal, so each node reads the attachments to know its exports
 and removes all others. A node may have changed its host name or its address
-since an attachment was made: a match of either is enough.
+since an attachment was made: the attachment belongs to the node if its iSCSI
+name has the host name, or its portal has an address of the node.
 
 A request waits for a lock or for a service. Meanwhile Nova may detach twice,
 or delete an attachment and create another. Therefore a request carries the
@@ -26,8 +27,8 @@ from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
 from cinder_localclone.core import statuses
 
-#: The keys of a connector to identify its host. A match of either is enough:
-#: the host may have changed its name or its iSCSI name.
+#: The keys of a connector to identify its host. Two connectors are of the same
+#: host if one of the values is equal: the host may have changed the other.
 NAMES = ('host', 'initiator')
 
 
@@ -71,10 +72,11 @@ def connection_of(attachment: Any) -> Connection | None:
 
 def remote_to(attachment: Any, is_at: Callable[[Any, str], bool], host: str
               ) -> Connection | None:
-    """Return the remote attachment of a node; None if this is not it.
+    """Return an attachment's connection, if it is a node's remote attachment.
 
     :param is_at: whether a connector belongs to the node of a service host
     :param host: service host of the node
+    :returns: None if this is not the remote attachment of the node
     """
     connection = connection_of(attachment)
     return connection if (
@@ -95,9 +97,10 @@ def is_exported(volume: objects.Volume, move: state.Move | None,
                 host: str) -> bool:
     """Return whether a node may export a volume to another host.
 
-    The home may. During a live migration the source may as well: the guest
-    still runs against its export. In a deferred move the source may until the
-    handle on the destination is on the clone.
+    The home may. During a live migration the source may, too: the guest uses
+    the source's export until it runs elsewhere. In a deferred move the source
+    may until the destination has switched its handle from the export to the
+    dm-clone device.
     """
     if move and _both_export(move):
         return host in (move.source, move.destination)
@@ -105,6 +108,7 @@ def is_exported(volume: objects.Volume, move: state.Move | None,
 
 
 def _both_export(move: state.Move) -> bool:
+    """Return whether source and destination of a move may export."""
     return move.committed and (
         move.phase is Phase.STARTING
         or move.is_deferred and move.phase is Phase.MIGRATING)
@@ -123,7 +127,7 @@ class Node:
     has_portal: Callable[[str], bool]
 
     def is_meant(self, connection: Connection) -> bool:
-        """Return whether a connection is to this node."""
+        """Return whether a connection's export is on this node."""
         return self.has_portal(connection.portal) or (
             iscsi.is_attached_from(connection.iqn, self.host))
 
@@ -141,9 +145,10 @@ def wanted(volume: objects.Volume, move: state.Move | None, node: Node
 
 def lost(volume: objects.Volume, move: state.Move | None, node: Node
          ) -> list[Connection]:
-    """Return the connections that the home of a volume at rest can't export.
+    """Return the connections to exports that their home can't make any more.
 
-    Their portal has an address this node no longer has.
+    Neither portal nor iSCSI name belongs to this node. Only for a volume at
+    rest on this node, else empty.
     """
     if move or not rows.is_home(volume, node.host):
         return []
@@ -157,7 +162,7 @@ def unnamed(volume: objects.Volume, move: state.Move | None, node: Node,
     If only the home exports the volume, the portal is not compared: the
     address of the node may have changed, and a connected host must not lose
     its disk. The same is true at the source of a deferred move: the guest uses
-    that export until its attachment names none.
+    the source's export as long as its attachment names this export.
 
     :param exported: iSCSI names of the volume's exports to hosts on the node
     """
@@ -171,11 +176,11 @@ def unnamed(volume: objects.Volume, move: state.Move | None, node: Node,
 
 
 def by_attachment(volume: objects.Volume, by_cinder: bool) -> bool:
-    """Return whether every host with the volume over iSCSI has an attachment.
+    """Return whether the attachments name every user of a volume's exports.
 
-    Not so while Cinder itself reads or writes the volume, nor for a client
-    that attaches in two calls, as clients did before attachments had a
-    connector.
+    Only then may an export without an attachment be removed. False while
+    Cinder itself reads or writes the volume, and if a client attaches in two
+    calls: such an attachment has a mount point and no connector.
 
     :param by_cinder: whether Cinder's own migration or retype uses the volume
     """
@@ -187,13 +192,17 @@ def by_attachment(volume: objects.Volume, by_cinder: bool) -> bool:
 def is_idle(volume: objects.Volume) -> bool:
     """Return whether no host has the volume, and no attach has begun.
 
-    An attach changes the status first.
+    The status "available" excludes a begun attach: an attach first changes the
+    status.
     """
     return volume.status == 'available' and not volume.volume_attachment
 
 
 def of_request(volume: rows.Row) -> objects.Attachments:
-    """Return a volume's attachments in the form that a request carries."""
+    """Return a volume's attachments in the form carried by a request.
+
+    :returns: by attachment id, the host's :data:`NAMES`; None without a host
+    """
     return {str(each.id): each.connector and {
         name: each.connector.get(name) for name in NAMES}
         for each in volume.volume_attachment}
@@ -203,16 +212,23 @@ def unsent(volume: rows.Row, recorded: rows.Row, connector: objects.Connector
            ) -> str | None:
     """Return a request's own attachment, if Cinder's API did not send it.
 
-    ``attachment_update`` sends the volume with its attachments, the request's
-    own among them, and refuses if any of them is connected.
-    ``attachment_create`` with a connector, as Nova calls it for a live
-    migration, reads the volume before it reserves the request's own attachment
-    (both in cinder/volume/api.py). So its own is the oldest attachment without
-    a host among the attachments not sent. Nova learns the id only from the
-    answer. Nova's connector has a mount point (nova/volume/cinder.py). The
-    connector of ``os-initialize_connection``, which has no attachment, lacks
-    it. So if the connection is refused, a client other than Nova must itself
-    delete an attachment created with a connector without a mount point.
+    A client's request to connect comes from one of three calls of Cinder's API
+    (cinder/volume/api.py):
+
+    - ``attachment_update`` sends the volume with all its attachments, among
+      them the request's own. It refuses if any of them is connected. So the
+      own attachment was sent if attachments were sent, none of them connected.
+    - ``attachment_create`` with a connector, as Nova calls it for a live
+      migration, reads the volume before it reserves the own attachment. So the
+      own attachment is missing in the request. It is the oldest attachment
+      without a host among those in the row only.
+    - ``os-initialize_connection`` has no own attachment. Its connector has no
+      mount point; Nova's connector for the other calls has one
+      (nova/volume/cinder.py).
+
+    The caller deletes the returned attachment if it refuses the connection,
+    because Nova does not know its id yet. Other clients may send no mount
+    point with ``attachment_create``; they must delete the attachment.
 
     :param volume: the object that came with the request
     :param recorded: its row now
@@ -231,10 +247,15 @@ def unsent(volume: rows.Row, recorded: rows.Row, connector: objects.Connector
 
 def is_late_to_connect(volume: rows.Row, connector: objects.Connector | None,
                        before: objects.Attachments) -> bool:
-    """Return whether a request to connect is older than its attachment.
+    """Return whether the attachment of a request to connect is gone.
 
-    The request is late if no attachment for it is left, or if an attachment
-    was replaced by a newer attachment.
+    The request is late if the volume has lost an attachment and got another
+    since Cinder's API asked, or if the request can be for none of its present
+    attachments.
+
+    It is in time if the volume has no attachment now: Cinder itself asks. It
+    is also in time if no attachment was there for it: a client attaches in two
+    calls, and makes the attachment last.
 
     :param connector: None: the request may be for any attachment
     :param before: the attachments when Cinder's API asked
@@ -243,20 +264,22 @@ def is_late_to_connect(volume: rows.Row, connector: objects.Connector | None,
     if before.keys() - now.keys() and now.keys() - before.keys():
         return True
     meant = set(_meant(before, connector))
-    # No attachment: Cinder itself asks, or a client that attaches in two
-    # calls.
     return bool(meant and now and meant.isdisjoint(_meant(now, connector)))
 
 
 def is_late_to_detach(volume: rows.Row, connector: objects.Connector | None,
                       before: objects.Attachments) -> bool:
-    """Return whether a host may have a volume by a newer attachment.
+    """Return whether a request to detach would cut off a newer attachment.
 
-    Cinder deletes an attachment after the driver's answer. So a request is in
-    time if all attachments of the host are still there. If one is gone, an
-    earlier request was for it, and this request may be for it too. An
-    attachment without a host may be connected by now: Cinder records this
-    after the driver's answer.
+    Cinder deletes an attachment only after the driver has answered the request
+    to detach it. So if all attachments of the host are still there, the
+    request is in time, unless the host got another attachment meanwhile. If an
+    attachment of the host is gone, an earlier request has detached it, and
+    this request may be a repetition: it is late if the host still has any
+    attachment.
+
+    An attachment without a host may be connected by now: Cinder records the
+    host after the driver's answer. So it counts as an attachment of the host.
 
     :param connector: None: of all hosts
     :param before: the attachments when Cinder's API asked
@@ -268,7 +291,7 @@ def is_late_to_detach(volume: rows.Row, connector: objects.Connector | None,
         return any(now[each] or each not in old for each in new)
     if named - new:
         return bool(new)
-    # In time, but the request leaves later attachments of the host alone.
+    # All are still there. The host may have got another since.
     return any(now[each] != before.get(each) for each in new)
 
 
@@ -286,11 +309,16 @@ def _meant(found: objects.Attachments, connector: objects.Connector | None
 
 
 def may_be_attached(volume: objects.Volume) -> bool:
-    """Return whether an attachment lacks its connector or connection_info."""
+    """Return whether the attachments do not show all users of a volume yet.
+
+    An attachment without a connector or a connection_info may yet get a user.
+    Complete attachments do not count.
+    """
     return bool(unsaid(volume))
 
 
 def unsaid(volume: objects.Volume) -> list[objects.Attachment]:
+    """Return the attachments without a connector or a connection_info."""
     return [each for each in volume.volume_attachment
             if each.connection_info is None or not each.connector]
 
@@ -298,7 +326,9 @@ def unsaid(volume: objects.Volume) -> list[objects.Attachment]:
 def check_in_time(volume: objects.Volume, host: str | None,
                   connector: objects.Connector | None,
                   attachments: objects.Attachments) -> None:
-    """Check that a request to connect is not older than its attachment.
+    """Check that the attachment of a request to connect is not gone.
+
+    See :func:`is_late_to_connect`.
 
     :param host: host of the connector
     :param connector: of that host; None if the request is for all attachments

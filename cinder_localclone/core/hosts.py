@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the name of a host to its volume service. Pure."""
+"""Find the volume service of a host by the host's name. Pure.
+
+The same host may be "n1" for Nova and "n1.example.org" for Cinder.
+"""
 
 import collections
 from collections.abc import Iterable
 
 
 class Names:
-    """The hosts of services, by name.
+    """An index of service hosts by the names of their hosts.
 
-    :param hosts: "n1", or with a backend, "n1@localclone"
+    :param hosts: service hosts: "n1", or with a backend, "n1@localclone"
     """
 
     def __init__(self, hosts: Iterable[str]):
@@ -20,9 +23,13 @@ class Names:
             self._short[name.split('.')[0]].append(host)
 
     def match(self, name: str) -> str | None:
-        """Return the service host on a host; None if none or several match.
+        """Return the service host of the host with a name.
 
-        "n1.rack1" is not "n1.rack2", but both may be "n1".
+        An equal name is preferred. Else a name without a domain matches a name
+        with a domain: "n1" matches "n1.rack1". "n1.rack1" and "n1.rack2" do
+        not match.
+
+        :returns: None if no service host matches, or several do
         """
         if not name:
             return None

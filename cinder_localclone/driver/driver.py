@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cinder's driver interface. Each method reads the row, decides, and calls.
+"""Cinder's driver interface. The work is done by the modules called here.
+
+A volume object from Cinder may be stale. So most methods read its row again,
+and call the volume's present home.
 
 To trace a volume, read from ``initialize_connection`` downwards:
 :mod:`.connect` answers at the volume's home, :mod:`.decision` chooses how the
@@ -7,8 +10,9 @@ volume is exported, :mod:`.moves` moves it, and :mod:`.reconcile` completes
 each unfinished step. :mod:`.endpoint` answers other nodes. :mod:`.assembly`
 builds all objects from the configuration.
 
-For a group Cinder calls the driver for each of its volumes. The driver itself
-checks the group's type, and reports the volumes it could not delete.
+Cinder's own code handles groups: it calls the driver for each volume of a
+group. The driver only refuses groups with consistent snapshots, and deletes
+the volumes of a group itself.
 """
 
 import typing
@@ -70,7 +74,7 @@ class GroupDriver:
     delete_volume: typing.Callable[[objects.Volume], None]
 
     def create_group(self, context: object, group: Group) -> typing.NoReturn:
-        """Check the group's type, and leave the group to Cinder.
+        """Check the group's type, and let Cinder's own code do the rest.
 
         :raises NotImplementedError: always, so that Cinder creates the group
         :raises NotConsistent: if the type asks for consistent snapshots
@@ -80,16 +84,16 @@ class GroupDriver:
     def delete_group(self, context: object, group: Group,
                      volumes: list[objects.Volume]
                      ) -> tuple[Update, list[Update]]:
-        """Delete all volumes of a group, and the group if they are gone.
+        """Delete the volumes of a group, and the group if all were deleted.
 
         Cinder's own code (``_delete_group_generic`` in
         cinder/volume/manager.py) would also remove the rows of volumes that
         can't be deleted now, and no row would name their data any more.
 
         :returns: updates of the group's row and of the volumes' rows. If some
-            volumes can't be deleted now, they are available and the group is
-            in error. Then the group can be deleted again; the rows of the
-            deleted volumes stay until then
+            volumes can't be deleted now, the group gets the status "error",
+            and a user can delete it again. Until then the rows of the deleted
+            volumes stay, with the status "error_deleting"
         """
         found = {volume.id: self._delete_one(volume) for volume in volumes}
         if set(found.values()) <= {'deleted'}:
@@ -102,9 +106,10 @@ class GroupDriver:
                                     for volume_id, each in found.items()]
 
     def _delete_one(self, volume: objects.Volume) -> str:
-        """Delete a volume of a group.
+        """Delete a volume of a group; log any error.
 
-        :returns: its new status
+        :returns: its new status: "deleted"; "available" if it is in use; or
+            "error_deleting"
         """
         try:
             self.delete_volume(volume)
@@ -189,7 +194,8 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
                 group.vg_thin_pool)
             self._assembled = True
         self.service.check()
-        if self._server is None:  # no call of Cinder's manager runs yet
+        # Only before the start: later Cinder's manager has calls under way.
+        if self._server is None:
             self.service.node.interrupted.end_interrupted(self.host)
         # Peers are asked later: at start none may be up.
         self.service.reconciler.reconcile_node(moves=False)
@@ -202,10 +208,12 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
     # -- volumes
 
     def create_volume(self, volume: objects.Volume) -> None:
-        """Create an LV and its handle, or the destination of a move.
+        """Create an LV and its handle, for one of four kinds of volume.
 
-        For Cinder's own migration, create the copy's destination; see
-        :mod:`.migrate`.
+        - a move record: the destination of a move; see :mod:`.destination`
+        - the destination of Cinder's own migration; see :mod:`.migrate`
+        - an encrypted volume, encrypted by Nova or by the driver
+        - any other volume; see :mod:`.create`
 
         :raises EncryptionUnsupported: if Nova can't encrypt the volume as its
             type asks; the owner is told
@@ -276,6 +284,9 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
     def extend_volume(self, volume: objects.Volume, new_size: int) -> None:
         """Extend a volume at its present home; see :func:`.extend.extend`.
 
+        If this node is not the home, the first call changes nothing, and
+        returns the home for the second call.
+
         :param new_size: GiB
         :raises LocalCloneError: if it can't be extended; the owner is told why
         """
@@ -296,8 +307,8 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
                        ) -> tuple[bool, dict[str, typing.Any] | None]:
         """Move a volume to a node of this backend, or let Cinder copy it.
 
-        Cinder copies to any other backend. The owner, who may have asked for
-        another type, is told why a migration fails. See
+        Cinder copies a volume to any other backend. If the migration fails,
+        the owner is told why: a user's retype may have caused it. See
         :func:`.migrate.migrate`.
         """
         try:
@@ -312,10 +323,13 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
             self, ctxt: objects.Context, volume: objects.Volume,
             new_volume: objects.Volume, original_volume_status: str) -> dict[
                 str, str | None]:
-        """Return the id in the LV name of Cinder's copy.
+        """Record the LV of Cinder's copy as the LV of the migrated volume.
 
-        The LV keeps its name, as after any move; the handle already has the
-        right name.
+        The LV is not renamed, as after any move. The handle already has the
+        name of the migrated volume.
+
+        :returns: updates of the volume's row: ``_name_id`` is the id in the
+            LV's name
         """
         return {'_name_id': new_volume.id, 'provider_location': None}
 
@@ -338,7 +352,8 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
     def local_path(self, volume: objects.Volume) -> str:
         """Return the path of the handle.
 
-        The LV would be wrong: in a move it lacks the regions not yet local.
+        The path of the LV would be wrong: during a move the LV lacks the
+        regions not yet copied.
         """
         return names.handle_path(rows.handle_id(volume))
 
@@ -397,17 +412,18 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         move continues to its end, because only the destination has the guest's
         latest writes.
 
-        In a live migration the call shows where the guest is not: on the
-        detached host. The node that has to act is called. See
-        :meth:`.connect.Connections.disconnect`.
+        The volume's home is called. But in a live move, a detach of any host
+        except the destination shows that the guest has left the source. Then
+        the source is called. See :meth:`.connect.Connections.disconnect`.
 
         A deleted volume has no connections any more.
 
         :param connector: None (a forced detach) ends all connections
-        :raises LocalCloneError: if the node that has to act can't
+        :raises LocalCloneError: if the called node can't end the connection
         """
         node = self.service.node
-        # Cinder's manager has read the volume to find the attachment.
+        # The attachments at the time of the request: Cinder's manager has read
+        # the volume a moment ago, to find the attachment.
         attachments = volume_attachments.of_request(volume)
         recorded = node.volumes.volume(volume.id)
         if recorded is None:
@@ -448,7 +464,11 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
     # -- capabilities and capacity
 
     def get_default_goodness_function(self) -> str:
-        """Return the goodness of a backend: its share of free space."""
+        """Return the formula for the goodness of a backend.
+
+        It is the share of free space, or half of it if no volume can move to
+        this node.
+        """
         return stats.GOODNESS
 
     def _init_vendor_properties(self) -> tuple[dict[str, typing.Any], str]:
@@ -463,7 +483,8 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
     def _update_volume_stats(self) -> None:
         """Report capacity and scheduler capabilities, as a single pool.
 
-        While this node can't export volumes, it reports no free space.
+        While this node can't receive volumes, because LVM or a disk has
+        failed, the pool is reported as down.
         """
         conf = self.configuration
         condition = self.service.condition()
@@ -486,7 +507,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
 
 
 class NotConsistent(exceptions.LocalCloneError):
-    """A group type that asks for consistent snapshots."""
+    """A refused group type: it asks for consistent snapshots."""
 
     problem = _('The type of group %(group)s has '
                 'consistent_group_snapshot_enabled. This backend can\'t take '
@@ -497,6 +518,11 @@ class NotConsistent(exceptions.LocalCloneError):
 
 
 def _leave_to_cinder(group: Group) -> typing.NoReturn:
+    """Check a group's type, and let Cinder's own code do the rest.
+
+    :raises NotConsistent: if the type asks for consistent snapshots
+    :raises NotImplementedError: otherwise
+    """
     if volume_utils.is_group_a_cg_snapshot_type(group):
         raise NotConsistent(group=group.id)
     raise NotImplementedError()

@@ -4,8 +4,11 @@
 A guest can write any header to an unencrypted volume, and a header can name
 any secret of the service. Therefore the header is compared with its pin
 (:mod:`.pinning`) before a secret is requested. The recorded secret is tried
-first. During a key rotation the header may name a second secret. It is used
-only if its name in the key manager is the name of this volume.
+first. During a key rotation the header may name a second secret. The second
+secret is used only if the key manager stores it under the name of this volume.
+
+If the key manager does not answer, the sealed key is used: a copy of the key,
+kept by this node since it last opened the volume.
 """
 
 from collections.abc import Callable
@@ -42,8 +45,9 @@ def key_of(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
     :raises WrongKey: if the secret opens no key slot
     :raises NotRecovered: if the key is right, but the last step of a
         re-encryption is missing
-    :raises NotEnded: if no secret opens a volume with this step missing
-    :raises HeaderDamaged: if the header names no secret
+    :raises NotEnded: if this step is missing, and the header can't be
+        completed
+    :raises HeaderDamaged: if none of the volume's secrets has a key slot
     """
     def test(key: bytes) -> None:
         try:
@@ -61,10 +65,12 @@ def key_of(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
 @contextlib.contextmanager
 def _no_backup_wanted(volume_id: str, header: luks_header.Header
                       ) -> Iterator[None]:
-    """Replace HeaderDamaged by NotRecovered for a re-encrypted volume.
+    """Replace HeaderDamaged by NotRecovered during a re-encryption.
 
-    The remedy of HeaderDamaged is to restore a backup. Backups are older than
-    the re-encryption, also if it has just ended.
+    The text of HeaderDamaged tells the operator to restore a backup of the
+    header. All backups are older than the re-encryption, so a restored backup
+    would make the data unreadable. The re-encryption may also have ended a
+    moment ago.
 
     :param header: the last header that could be read
     """
@@ -80,7 +86,11 @@ def _no_backup_wanted(volume_id: str, header: luks_header.Header
 
 
 def is_complete(header: luks_header.Header) -> bool:
-    """Return whether a re-encryption lacks only its last step."""
+    """Return whether a header lacks only the last step of a re-encryption.
+
+    All data is re-encrypted. The header does not say so yet, and possibly no
+    key opens it.
+    """
     return bool(header.reencryption and header.reencryption.complete)
 
 
@@ -94,9 +104,10 @@ def _opening(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
              volume_id: str, header: luks_header.Header,
              expected: pinning.Expected, luks: str,
              use: Callable[[bytes], None]) -> bytes:
-    """Return the first key of the header that ``use`` accepts.
+    """Call ``use`` with the volume's keys in turn, until it accepts a key.
 
     :param use: called with a key; raises WrongKey if the key is wrong
+    :returns: the accepted key
     """
     damaged = (encryption_exceptions.NotEnded if is_complete(header)
                else encryption_exceptions.HeaderDamaged)
@@ -105,9 +116,10 @@ def _opening(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
         'with a key slot')
     for token in _of_volume(crypt, volume_id, header, expected, luks):
         try:
-            # Only the header says that another secret belongs to this volume.
-            # The recorded secret may come from LVM tags alone, on the same
-            # disk.
+            # A writer of the disk could name the secret of another volume. So
+            # the key manager must confirm the owner of each secret named only
+            # on the disk: any secret but the recorded secret, and the recorded
+            # secret if only an LVM tag records it.
             recorded = token.key == expected.key
             key = keys.get(
                 token.key, token.key_format,
@@ -127,9 +139,14 @@ def _opening(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
 def _of_volume(crypt: crypt_interfaces.Crypt, volume_id: str,
                header: luks_header.Header, expected: pinning.Expected,
                luks: str) -> list[luks_header.Token]:
-    """Return the usable tokens, the recorded secret's first.
+    """Check the header, and return its tokens with a key slot.
 
-    :raises ForeignHeader: if the header has no usable token
+    The token of the recorded secret comes first. Another token is returned
+    only if a key rotation has to do with both secrets.
+
+    :returns: empty if no such secret has a key slot
+    :raises ForeignHeader: if the header is not the expected header, or does
+        not name the recorded secret
     """
     pinning.check(volume_id, header, expected)
     path, recorded = names.handle_path(volume_id), expected.key
@@ -160,7 +177,7 @@ def end_reencryption(
     may be open.
 
     :param header: the header with only its last step missing
-    :param check: as for :func:`open_volume`
+    :param check: called before the write, as for :func:`open_volume`
     :raises HeaderInUse: if another process writes to the header
     :raises NotEnded: if more than the last step is missing
     :raises LocalCloneError: as for :func:`key_of`
@@ -198,12 +215,13 @@ def open_volume(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
         its home is another node
     :param readonly: open read-only, without any write to header or data: for a
         snapshot
-    :param recovers: open an interrupted re-encryption even with
-        ``keep_header``, which writes to the header. The caller knows that the
-        volume is at rest on its home
+    :param recovers: write to the header in spite of ``keep_header`` if a
+        re-encryption was interrupted. The caller knows that the volume is at
+        rest on its home
     :param check: called after all waits, before the first write and before the
-        volume is opened; raises an error if the volume must stay closed
-    :param proven: called when the header is known to be the volume's own
+        volume is opened; raises NotPossible if the volume must stay closed
+    :param proven: called when the header is proven to be the volume's own: a
+        key opens one of its key slots
     :raises NotRecovered: if a re-encryption was interrupted, and the header
         must not be written
     :raises LocalCloneError: as for :func:`key_of`
@@ -241,10 +259,12 @@ def open_volume(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
             with _no_backup_wanted(volume_id, found):
                 crypt.open_sealed(volume_id, expected.key, *how)
             _check_opened(crypt, volume_id, header)
-        # The header was checked before the key manager was called.
+        # A sealed key needs no other check of the header: key_of has compared
+        # it with its pin before it called the key manager.
         if not _is_opened_sealed(volume_id, open_sealed, exc):
             if failed:
-                raise failed from exc  # its key manager may answer later
+                # The cause shows that a later attempt may succeed.
+                raise failed from exc
             raise
         proven()
         return
@@ -259,11 +279,13 @@ def open_volume(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
 
 def _is_opened_sealed(volume_id: str, act: Callable[[], None],
                       away: encryption_exceptions.KeyUnavailable) -> bool:
-    """Return whether the sealed key of this node has opened the volume.
+    """Open a volume with the sealed key of this node.
 
+    :param act: opens the volume
     :param away: the error of the key manager. It becomes the cause of each
-        error raised here, because with the key manager's key the call may
-        succeed
+        error raised here: a caller sees that a later attempt, with the key
+        manager's key, may succeed
+    :returns: False if this node has no sealed key, or the key is wrong
     :raises NotPossible: if the volume must stay closed
     """
     try:
@@ -276,12 +298,13 @@ def _is_opened_sealed(volume_id: str, act: Callable[[], None],
 
 def _check_opened(crypt: crypt_interfaces.Crypt, volume_id: str,
                   header: luks_header.Header) -> None:
-    """Close the volume if cryptsetup has read a header other than checked.
+    """Compare the new crypt device with the checked header.
 
-    The path was not returned to a caller yet.
+    The header may have been changed between the check and the open. If the
+    device does not match, it is closed again: no user has its path yet.
 
     :param header: the header that was checked
-    :raises OpenedOtherwise: if the kernel's table does not match it
+    :raises OpenedOtherwise: if the device was closed
     """
     try:
         pinning.check_opened(volume_id, header.pin, header.becoming,
@@ -300,7 +323,8 @@ def _try_to_end(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
     The volume may still open with its key.
 
     :raises KeyUnavailable: if neither the key manager nor this node has a key.
-        Opening needs the same key, so there is no second, slow attempt
+        It is not returned: opening the volume needs the same key, and would
+        only wait for the key manager once more
     """
     try:
         end_reencryption(crypt, keys, volume_id, header, expected, luks,
@@ -318,9 +342,11 @@ def _try_to_end(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
 
 def _is_done_sealed(volume_id: str, what: str, act: Callable[[], None]
                     ) -> bool:
-    """Return whether the sealed key of this node was enough.
+    """Act with the sealed key of this node.
 
     :param what: a participle for the log, such as "opened"
+    :param act: uses the sealed key
+    :returns: False if this node has no sealed key, or the key is wrong
     """
     try:
         act()
@@ -340,10 +366,10 @@ def grow(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
          volume_id: str, expected: pinning.Expected) -> None:
     """Extend the crypt device of a volume to the length of its handle.
 
-    A guest may have the volume open, so an error does not close it.
+    A guest may use the volume, so it stays open after an error.
 
-    :raises OpenedOtherwise: if the header was changed meanwhile; the caller
-        does not return the path
+    :raises OpenedOtherwise: if the crypt device does not match the header. The
+        caller must not give out the path
     :raises LocalCloneError: as for :func:`key_of`
     """
     header = crypt.header(volume_id)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Status, verification and backup of headers, for the operator.
 
-A lost header is a lost volume, so there are backups. A backup is only restored
-over a header of the same data.
+A lost header is a lost volume, so there are backups. :mod:`.operator` restores
+a backup, but only if it has the pin recorded in the volume's row.
 """
 
 from collections.abc import Iterator
@@ -96,6 +96,11 @@ def status(node: Node, volume_id: str) -> Status:
 
 
 def _volume(node: Node, volume_id: str) -> objects.Volume:
+    """Return the row of a volume encrypted by the driver, with its home here.
+
+    :raises StaleMove: if this node is not the volume's home
+    :raises KeyNotChanged: if this driver does not encrypt the volume
+    """
     volume = nodes.volume_at_home(node, volume_id)
     if rows.recorded(volume) is None:
         raise encryption_exceptions.KeyNotChanged(
@@ -107,10 +112,11 @@ def _volume(node: Node, volume_id: str) -> objects.Volume:
 
 @rpc.method('encryption_verify', rpc.HOME)
 def verify(node: Node, volume_id: str) -> list[Finding]:
-    """Test that a volume can be opened, and its header restored.
+    """Check header, key, tags and header backup of a volume.
 
     Nothing is written.
 
+    :returns: a finding for each check, also for each passed check
     :raises StaleMove: if this node is not the volume's home
     """
     volume = _volume(node, volume_id)
@@ -146,7 +152,14 @@ def _wrong_with_copies(node: Node, volume_id: str) -> Iterator[str]:
 
 def _wrong_with_key(node: Node, volume: objects.Volume,
                     header: luks_header.Header) -> Iterator[str]:
-    """Yield why the recorded secret does not open the volume."""
+    """Yield the problems of the recorded secret.
+
+    A missing last step of a re-encryption, and a secret shared with the source
+    of a clone, are problems although the secret is right.
+
+    :raises LocalCloneError: if the key manager does not have the secret, or
+        the secret does not open the volume
+    """
     key = record_of(volume).key
     token = next((each for each in header.opened_by(luks_header.Role.VOLUME)
                   if each.key == key), None)
@@ -170,6 +183,7 @@ def _wrong_with_key(node: Node, volume: objects.Volume,
 
 def _wrong_with_slots(volume: objects.Volume, header: luks_header.Header
                       ) -> Iterator[str]:
+    """Yield key slots without a token, and an incomplete key rotation."""
     if header.keyslots_without_token:
         yield 'the key of slot %s is unknown' % (
             ', '.join(header.keyslots_without_token))
@@ -179,9 +193,10 @@ def _wrong_with_slots(volume: objects.Volume, header: luks_header.Header
 
 def _wrong_with_tags(node: Node, volume: objects.Volume
                      ) -> Iterator[str]:
-    """Yield the tags that differ from the row or the header.
+    """Yield how the LV's tags differ from the row or the header.
 
-    A missing tag is no problem: after a move most are missing.
+    Also if there is no LV. A missing tag is no problem: after a move most are
+    missing.
     """
     lv = node.lvm.lvs().get(volume.name)
     facts = names.facts(lv.tags) if lv else {}
@@ -199,9 +214,13 @@ def _wrong_with_tags(node: Node, volume: objects.Volume
 
 def wrong_with_backup(node: Node, volume_id: str,
                       header: luks_header.Header | None) -> Iterator[str]:
-    """Yield how the last backup differs in data, key slots or secrets.
+    """Yield why the newest backup of a header is missing or outdated.
 
-    :param header: the header to compare with; None if it can't be read
+    It must have the pin, key slots and secrets of the header.
+
+    :param header: the header to compare with; None if it can't be read. Then
+        the backup must only be readable
+    :raises LocalCloneError: if the backup can't be read
     """
     backups = node.crypt.backup_names(volume_id)
     if not backups:
@@ -217,7 +236,7 @@ def wrong_with_backup(node: Node, volume_id: str,
 
 
 def record_of(volume: objects.Volume) -> volume_types.Recorded:
-    """Return what the row of a volume says of its encryption.
+    """Return the encryption recorded in the row of a volume.
 
     :raises KeyNotChanged: if this driver does not encrypt the volume
     """
@@ -228,7 +247,7 @@ def record_of(volume: objects.Volume) -> volume_types.Recorded:
     return found
 
 
-# -- backup and restore
+# -- backup
 
 @rpc.method('encryption_header_backup', rpc.HOME, expected=(
     encryption_exceptions.KeyNotChanged, encryption_exceptions.NotAtRest))
@@ -237,10 +256,10 @@ def back_up(node: Node, volume_id: str) -> str:
 
     :returns: the name of the backup file
     :raises NotAtRest: if another node may change the header
-    :raises ForeignHeader: if the header is not the volume's; the old backups
-        stay
-    :raises WrongKey: if the volume's key does not open the header; the old
-        backups stay
+    :raises ForeignHeader: if the header is not the volume's. The old backups
+        are not removed
+    :raises WrongKey: if the volume's key does not open the header. The old
+        backups are not removed
     :raises KeyUnavailable: if the key manager does not answer
     :raises Reencrypting: if the volume is being re-encrypted: this backup
         could not be restored, and would replace a usable backup

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Manage existing LVs as volumes; unmanage volumes.
 
-A refused or failed request leaves LVM as it was. Tags on the LV name its new
-volume and its former name. They are set first and removed last, so an
-interrupted request can be undone.
+To adopt an LV is to tag it with its volume and its former name, to rename it,
+and to extend it to whole GiB. After a refused or failed request the LV has its
+former name and data, but it may be longer. The tags are set first and removed
+last, so an interrupted request can be undone.
 """
 
 from collections.abc import Mapping
@@ -82,9 +83,10 @@ def no_such_lv(node: Node, reference: Reference,
 
 
 def known(node: Node, lvs: manageable.LVs) -> dict[str, str]:
-    """Return the ids of volumes by the names of their LVs.
+    """Return the ids of Cinder's volumes by the names of their LVs.
 
-    Includes the volumes of other backends in the same volume group.
+    Also volumes of other backends in the same volume group: LVs without a tag
+    of this driver, named after a volume in Cinder's database.
     """
     here = {volume.name: volume.id
             for volume in node.volumes.volumes_of(node.host)
@@ -106,7 +108,7 @@ def listed(node: Node) -> list[manageable.Entry]:
 
 
 def get_size(node: Node, volume_id: str, reference: Reference) -> int:
-    """Return the size in GiB of a volume made of an LV.
+    """Return the size of a volume made of an LV, in GiB, rounded up.
 
     :raises CannotManage: if the LV can't become a volume
     """
@@ -116,7 +118,7 @@ def get_size(node: Node, volume_id: str, reference: Reference) -> int:
 
 def _find(node: Node, volume_id: str, reference: Reference
           ) -> lvm_reports.LogicalVolume:
-    """Return the LV that a volume will be made of, or is already made of.
+    """Return an LV that can become the volume, or was adopted for it.
 
     :raises CannotManage: if the LV can't become a volume
     """
@@ -133,18 +135,18 @@ def _find(node: Node, volume_id: str, reference: Reference
 
 
 def manage(node: Node, volume_id: str, reference: Reference) -> None:
-    """Make a volume of an LV, and its handle last.
+    """Adopt an LV as a volume, and create the handle of the volume.
 
     :raises CannotManage: if the LV can't become a volume
     :raises TooLate: if Cinder no longer waits for the volume
-    :raises LocalCloneError: if LVM fails; the LV is as it was
+    :raises LocalCloneError: if LVM fails. The LV has its former name and data
     """
     with node.lock(volume_id):
         volume = node.volumes.volume(volume_id)
         if (volume is None or volume.status != 'managing'
                 or not rows.is_home(volume, node.host)):
             raise exceptions.TooLate(what='Volume ' + volume_id)
-        # Otherwise two volumes could be made of the same LV.
+        # Without this lock, two volumes could adopt the same LV.
         with node.allocation_lock():
             lv = _find(node, volume_id, reference)
             size = manageable.whole_bytes(lv.size)
@@ -159,10 +161,12 @@ def manage(node: Node, volume_id: str, reference: Reference) -> None:
 
 @contextlib.contextmanager
 def _undone_if_it_fails(node: Node, volume_id: str) -> Any:
+    """Give the LV back after an error."""
     try:
         yield
     except Exception:
-        # Else deleting the volume undoes it.
+        # If the LV can't be given back now, the deletion of the volume in
+        # Cinder gives it back.
         with contextlib.suppress(Exception):
             give_back(node, 'volume', volume_id)
         raise
@@ -189,6 +193,10 @@ def unmanage(node: Node, volume_id: str) -> None:
 
 
 def _leave(node: Node, volume: objects.Volume) -> None:
+    """Remove a volume's devices, and leave its LV to other tools.
+
+    :raises CannotUnmanage: if the volume is in use, moving or incomplete
+    """
     reason = homes.why_not_here(node, volume)
     if reason:
         raise exceptions.CannotUnmanage(volume=volume.id, reason=reason)
@@ -197,10 +205,10 @@ def _leave(node: Node, volume: objects.Volume) -> None:
     if devices.users(node, volume.id):
         raise exceptions.CannotUnmanage(
             volume=volume.id, reason='it is open on %s' % node.host)
-    # Finished moves may have left source devices above it.
+    # Finished moves may have left source devices on the LV: it would be open.
     cleanup.withdraw_above(node, volume.name)
     node.handles.remove_handle(volume.id)
-    # It keeps its name, so a repeated call finds it.
+    # The LV keeps its name, so a repeated call finds it.
     node.lvm.disown(volume.name, volume.name)
     LOG.info('Volume %(volume)s is not managed any more; its data is in '
              'logical volume %(lv)s.',
@@ -208,11 +216,15 @@ def _leave(node: Node, volume: objects.Volume) -> None:
 
 
 def _check_free(node: Node, volume: objects.Volume) -> None:
-    """Check that no move, and no pending cleanup, uses the data of a volume.
+    """Check that a volume's LV is complete, and only this volume uses it.
 
-    After Cinder's own migration it may be the move of another volume.
+    After a move, or Cinder's own migration, the LV's name has another id
+    (``name_id``) than the volume. A move record with this id, possibly of
+    another volume, may still use the LV.
 
-    :raises CannotUnmanage: if any does
+    :raises CannotUnmanage: if a move or a pending cleanup uses the LV; if a
+        copy into the LV, or its zeroing, is incomplete; or if another volume
+        is on it
     """
     moves = [node.moves.move_of(volume.id),
              node.moves.get_move(volume.name_id),
@@ -228,8 +240,8 @@ def _check_free(node: Node, volume: objects.Volume) -> None:
     elif present.metadata(volume.name_id):
         reason = 'a copy of it was not completed'
     elif lv and lv.zeroed < lv.size:
-        # If the LV is managed again later, everything from this offset on
-        # would be zeroed, including newer data.
+        # A tag records the zeroed length. If the LV is managed again later,
+        # the driver would zero the rest, with data written meanwhile.
         reason = ('its LV is not zeroed completely, because an extension of '
                   'the volume or of its source has failed; extend the volume '
                   'first')
@@ -244,7 +256,9 @@ def _check_free(node: Node, volume: objects.Volume) -> None:
 
 def adopted(lvs: Mapping[str, lvm_reports.LogicalVolume], kind: str
             ) -> dict[str, lvm_reports.LogicalVolume]:
-    """Return the LVs adopted for volumes, or for snapshots, by their ids.
+    """Return the LVs adopted for volumes, or for snapshots, by owner's id.
+
+    LVs created by the driver are not included: they have no former name.
 
     :param kind: 'volume' or 'snapshot'
     """
@@ -255,10 +269,10 @@ def adopted(lvs: Mapping[str, lvm_reports.LogicalVolume], kind: str
 
 def adopt(node: Node, lv: lvm_reports.LogicalVolume, own_name: str,
           size_bytes: int, **facts: str) -> None:
-    """Make an LV the driver's own, and extend it to a length.
+    """Tag, rename and extend an LV, to make it the driver's own.
 
     Completes an interrupted adoption. The caller holds the allocation lock.
-    The extension is not zeroed yet: see :func:`show`.
+    The extension is neither zeroed nor visible to users yet: see :func:`show`.
 
     :param size_bytes: minimum length in bytes
     :param facts: for the tags that name its owner; see :func:`.names.tags`
@@ -269,9 +283,11 @@ def adopt(node: Node, lv: lvm_reports.LogicalVolume, own_name: str,
 
 
 def show(node: Node, name: str, size_bytes: int) -> None:
-    """Zero the extension of an adopted LV, less than a GiB, and show it.
+    """Zero the extension of an adopted LV, and let users see it.
 
-    :param size_bytes: of the volume
+    The extension is shorter than a GiB, so zeroing takes no long time.
+
+    :param size_bytes: length of the volume, visible to users afterwards
     """
     node.lvm.zero_part(name, seconds=math.inf)
     node.lvm.show_lv(name, size_bytes)
@@ -290,7 +306,7 @@ def give_back(node: Node, kind: str, owner: str) -> bool:
         return False
     node.handles.remove_handle(owner)
     if lv.zeroed < lv.size:
-        # If the LV is managed again, zeroing would begin at its former end,
-        # and its owner's data would be lost.
+        # A tag records the zeroed length. If the LV is managed again later,
+        # the driver would zero the rest, with data written meanwhile.
         node.lvm.zero_part(lv.name, seconds=math.inf)
     return node.lvm.disown(lv.name, names.facts(lv.tags)[names.WAS])

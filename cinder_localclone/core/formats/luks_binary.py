@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two copies of a LUKS2 header on the disk. Pure.
 
-cryptsetup uses either copy without a message, and rewrites the other copy if
-it may. So damage must be detected in the bytes.
+If a copy is damaged, cryptsetup uses the other copy without a message, and
+repairs the damaged copy if the device is writable. So damage must be detected
+in the bytes.
 """
 
 import dataclasses
@@ -11,12 +12,15 @@ import struct
 
 from oslo_utils import units
 
-#: Bytes at the beginning of a device with both copies of a driver's header.
+#: Number of bytes to read from the beginning of a device. They include both
+#: copies of any header formatted by this driver.
 READ_BYTES = units.Mi
-#: Magic, version, size, sequence number; checksum's algorithm; UUID.
+#: Magic, version, size, sequence number of a copy.
 _BEGIN = struct.Struct('>6sHQQ')
+#: Bytes in a copy with its checksum's algorithm, its UUID and its checksum.
 _ALGORITHM, _UUID = slice(72, 104), slice(168, 208)
 CHECKSUM = slice(448, 512)
+#: Magics of the first copy and of the second copy.
 FIRST, SECOND = b'LUKS\xba\xbe', b'SKUL\xba\xbe'
 #: Possible offsets of the second copy, equal to the size of a copy.
 _SIZES = tuple(1 << bits for bits in range(14, 20))
@@ -36,7 +40,10 @@ class Copy:
 
 
 def newest(data: bytes) -> tuple[int, int, int] | None:
-    """Return the newest undamaged copy of a header; it is the valid copy.
+    """Return the place of the newest undamaged copy of a header.
+
+    cryptsetup uses this copy. If both have the same sequence number, it is the
+    first copy.
 
     :param data: as in :func:`problems`
     :returns: offset, size (bytes), sequence number; None if both are damaged
@@ -53,8 +60,11 @@ def newest(data: bytes) -> tuple[int, int, int] | None:
 def problems(data: bytes) -> list[str]:
     """Return the faults of the copies of a header, in words.
 
+    The two copies are compared by size, sequence number and UUID only: their
+    salts and checksums differ in any case.
+
     :param data: the first :data:`READ_BYTES` of a device
-    :returns: no text if both copies are undamaged
+    :returns: an empty list if both copies are undamaged and agree
     """
     first, second = _both(data)
     found = ['the %s copy of its header is damaged' % which
@@ -66,6 +76,7 @@ def problems(data: bytes) -> list[str]:
 
 
 def _both(data: bytes) -> tuple[Copy | None, Copy | None]:
+    """Return the first and the second copy; None for a damaged copy."""
     first = _copy(data, 0, FIRST)
     return first, next(filter(None, (
         _copy(data, size, SECOND)
@@ -91,7 +102,7 @@ def _copy(data: bytes, begin: int, magic: bytes) -> Copy | None:
 
 
 def algorithm(copy: bytes | bytearray) -> str:
-    """Return the hash algorithm of a copy's checksum."""
+    """Return the hash algorithm of a copy's checksum, such as "sha256"."""
     return _text(copy[_ALGORITHM])
 
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries of sysfs (the kernel's Documentation/ABI)."""
+"""Entries of sysfs (the kernel's Documentation/ABI).
+
+Any process may read sysfs, so these functions work inside and outside the
+privileged daemon. In parameters, ``number`` is "major:minor" of a device.
+"""
 
 import os
 import stat
@@ -10,9 +14,11 @@ ROOT = '/sys'
 
 
 def of_disk(path: str, *entry: str) -> str:
-    """Return the path of a block device's entry in sysfs.
+    """Return the path of an entry below a disk's directory in sysfs.
 
-    :param path: path of the device, or of a link to it
+    Not for partitions: they have no directory in /sys/block.
+
+    :param path: path of the disk's node in /dev, or of a link to it
     :param entry: for example ``'queue', 'discard_max_bytes'``
     """
     name = os.path.basename(os.path.realpath(path))
@@ -20,7 +26,11 @@ def of_disk(path: str, *entry: str) -> str:
 
 
 def iscsi_session(*entry: str) -> str:
-    """Return the path of an entry in the directory of all iSCSI sessions."""
+    """Return the path of an entry below /sys/class/iscsi_session.
+
+    :param entry: for example ``'session1', 'targetname'``; without it, the
+        directory with an entry for each session
+    """
     return os.path.join(ROOT, 'class', 'iscsi_session', *entry)
 
 
@@ -41,9 +51,9 @@ def mapped_name(path: str) -> str:
 
 
 def check_mapped(path: str) -> None:
-    """Check that a /dev/mapper path leads to the device of its name.
+    """Check that /dev/mapper/NAME is the device-mapper device NAME.
 
-    :raises WrongDevice: if it leads elsewhere
+    :raises WrongDevice: if the path leads to another device, or to none
     """
     found = mapped_name(path)
     if found != os.path.basename(path):
@@ -51,9 +61,12 @@ def check_mapped(path: str) -> None:
 
 
 def check_opened(descriptor: int, path: str) -> None:
-    """Check that an open device has the name in its /dev/mapper path.
+    """Check that a device opened at /dev/mapper/NAME is the device NAME.
 
-    :raises WrongDevice: if it has another name
+    Unlike :func:`check_mapped`, it sees the device that is really open, also
+    if the path was changed meanwhile.
+
+    :raises WrongDevice: if it is another device
     """
     found = os.fstat(descriptor)
     name = name_of('%d:%d' % (
@@ -73,17 +86,23 @@ def uuid_of(number: str) -> str:
 
 
 def of_number(number: str) -> str:
-    """Return the path of the entry of the block device ``major:minor``."""
+    """Return the path of the directory of a block device in sysfs."""
     return os.path.join(ROOT, 'dev', 'block', number)
 
 
 def target_of_session(session: str) -> str:
-    """Return the name of the target of an iSCSI session, or ''."""
+    """Return the iSCSI name of the target of a session, or ''.
+
+    :param session: name of its directory, such as "session1"
+    """
     return _text('class', 'iscsi_session', session, 'targetname')
 
 
 def is_counted(number: str) -> bool:
-    """Return whether the kernel counts the I/O of device ``major:minor``."""
+    """Return whether the kernel keeps I/O counters of a disk.
+
+    If not, :func:`counters` does not change. False for a partition.
+    """
     return _text('dev', 'block', number, 'queue', 'iostats') == '1'
 
 
@@ -95,7 +114,7 @@ def counters(number: str) -> str:
 def logical_block(number: str) -> int:
     """Return the logical block size of device ``major:minor``, in bytes.
 
-    A partition has its disk's. 0 if the device does not exist.
+    :returns: for a partition the size of its disk; 0 if there is no device
     """
     found = [_text('dev', 'block', number, *place, 'logical_block_size')
              for place in (('queue',), ('..', 'queue'))]
@@ -103,7 +122,11 @@ def logical_block(number: str) -> int:
 
 
 def mapped_device(name: str) -> str:
-    """Return the kernel's name (``dm-N``) of a device-mapper device, or ''."""
+    """Return the kernel's name of a device-mapper device, or ''.
+
+    :param name: its name in /dev/mapper
+    :returns: ``dm-N``
+    """
     for entry in os.listdir(os.path.join(ROOT, 'block')):
         if _text('block', entry, 'dm', 'name') == name:
             return entry
@@ -111,7 +134,10 @@ def mapped_device(name: str) -> str:
 
 
 def is_readonly(path: str) -> bool:
-    """Return whether the block device at a path is read-only."""
+    """Return whether the disk at a path is read-only.
+
+    False for a partition, or if there is no disk.
+    """
     return _text('block', os.path.basename(os.path.realpath(path)),
                  'ro') == '1'
 
