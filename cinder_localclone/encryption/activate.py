@@ -58,13 +58,14 @@ def key_of(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
             crypt.test_ended(volume_id, key)
             raise _not_recovered(volume_id, 'only its last step is missing')
 
-    with _no_backup_wanted(volume_id, header):
-        return _opening(crypt, keys, volume_id, header, expected, luks, test)
+    with _without_restore_advice(volume_id, header):
+        return _first_accepted_key(
+            crypt, keys, volume_id, header, expected, luks, test)
 
 
 @contextlib.contextmanager
-def _no_backup_wanted(volume_id: str, header: luks_header.Header
-                      ) -> Iterator[None]:
+def _without_restore_advice(volume_id: str, header: luks_header.Header
+                            ) -> Iterator[None]:
     """Replace HeaderDamaged by NotRecovered during a re-encryption.
 
     The text of HeaderDamaged tells the operator to restore a backup of the
@@ -100,10 +101,10 @@ def _not_recovered(volume_id: str, reason: str
         path=names.handle_path(volume_id), reason=reason)
 
 
-def _opening(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
-             volume_id: str, header: luks_header.Header,
-             expected: pinning.Expected, luks: str,
-             use: Callable[[bytes], None]) -> bytes:
+def _first_accepted_key(
+        crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
+        volume_id: str, header: luks_header.Header, expected: pinning.Expected,
+        luks: str, use: Callable[[bytes], None]) -> bytes:
     """Call ``use`` with the volume's keys in turn, until it accepts a key.
 
     :param use: called with a key; raises WrongKey if the key is wrong
@@ -114,7 +115,7 @@ def _opening(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
     error: Exception = damaged(
         path=names.handle_path(volume_id), reason='its tokens name no secret '
         'with a key slot')
-    for token in _of_volume(crypt, volume_id, header, expected, luks):
+    for token in _checked_tokens(crypt, volume_id, header, expected, luks):
         try:
             # A writer of the disk could name the secret of another volume. So
             # the key manager must confirm the owner of each secret named only
@@ -136,9 +137,9 @@ def _opening(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
     raise error
 
 
-def _of_volume(crypt: crypt_interfaces.Crypt, volume_id: str,
-               header: luks_header.Header, expected: pinning.Expected,
-               luks: str) -> list[luks_header.Token]:
+def _checked_tokens(crypt: crypt_interfaces.Crypt, volume_id: str,
+                    header: luks_header.Header, expected: pinning.Expected,
+                    luks: str) -> list[luks_header.Token]:
     """Check the header, and return its tokens with a key slot.
 
     The token of the recorded secret comes first. Another token is returned
@@ -189,11 +190,12 @@ def end_reencryption(
     def end_sealed() -> None:
         check()
         crypt.end_reencryption_sealed(volume_id, expected.key)
-    with _no_backup_wanted(volume_id, header):
+    with _without_restore_advice(volume_id, header):
         try:
-            _opening(crypt, keys, volume_id, header, expected, luks, end)
+            _first_accepted_key(
+                crypt, keys, volume_id, header, expected, luks, end)
         except encryption_exceptions.KeyUnavailable:
-            if not _is_done_sealed(volume_id, 'recovered', end_sealed):
+            if not _try_sealed(volume_id, 'recovered', end_sealed):
                 raise
     LOG.info('The re-encryption of volume %s was interrupted in its last '
              'step. It is complete now.', volume_id)
@@ -247,7 +249,7 @@ def open_volume(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
         failed = _try_to_end(crypt, keys, volume_id, header, expected, luks,
                              check)
         if not failed:
-            with _no_backup_wanted(volume_id, found):
+            with _without_restore_advice(volume_id, found):
                 header = crypt.header(volume_id)
     try:
         key = key_of(crypt, keys, volume_id, header, expected, luks)
@@ -256,12 +258,12 @@ def open_volume(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
     except encryption_exceptions.KeyUnavailable as exc:
         def open_sealed() -> None:
             check()
-            with _no_backup_wanted(volume_id, found):
+            with _without_restore_advice(volume_id, found):
                 crypt.open_sealed(volume_id, expected.key, *how)
-            _check_opened(crypt, volume_id, header)
+            _check_or_close(crypt, volume_id, header)
         # A sealed key needs no other check of the header: key_of has compared
         # it with its pin before it called the key manager.
-        if not _is_opened_sealed(volume_id, open_sealed, exc):
+        if not _try_to_open_sealed(volume_id, open_sealed, exc):
             if failed:
                 # The cause shows that a later attempt may succeed.
                 raise failed from exc
@@ -270,15 +272,15 @@ def open_volume(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
         return
     check()
     proven()
-    with _no_backup_wanted(volume_id, found):
+    with _without_restore_advice(volume_id, found):
         crypt.open(volume_id, key, *how)
-    _check_opened(crypt, volume_id, header)
+    _check_or_close(crypt, volume_id, header)
     if not readonly:
         crypt.seal(volume_id, expected.key, key)
 
 
-def _is_opened_sealed(volume_id: str, act: Callable[[], None],
-                      away: encryption_exceptions.KeyUnavailable) -> bool:
+def _try_to_open_sealed(volume_id: str, act: Callable[[], None],
+                        away: encryption_exceptions.KeyUnavailable) -> bool:
     """Open a volume with the sealed key of this node.
 
     :param act: opens the volume
@@ -289,15 +291,15 @@ def _is_opened_sealed(volume_id: str, act: Callable[[], None],
     :raises NotPossible: if the volume must stay closed
     """
     try:
-        return _is_done_sealed(volume_id, 'opened', act)
+        return _try_sealed(volume_id, 'opened', act)
     except exceptions.NotPossible:
         raise
     except (exceptions.LocalCloneError, OSError) as exc:
         raise exc from away
 
 
-def _check_opened(crypt: crypt_interfaces.Crypt, volume_id: str,
-                  header: luks_header.Header) -> None:
+def _check_or_close(crypt: crypt_interfaces.Crypt, volume_id: str,
+                    header: luks_header.Header) -> None:
     """Compare the new crypt device with the checked header.
 
     The header may have been changed between the check and the open. If the
@@ -340,8 +342,7 @@ def _try_to_end(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
     return None
 
 
-def _is_done_sealed(volume_id: str, what: str, act: Callable[[], None]
-                    ) -> bool:
+def _try_sealed(volume_id: str, what: str, act: Callable[[], None]) -> bool:
     """Act with the sealed key of this node.
 
     :param what: a participle for the log, such as "opened"
@@ -376,7 +377,7 @@ def grow(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
     try:
         key = key_of(crypt, keys, volume_id, header, expected)
     except encryption_exceptions.KeyUnavailable:
-        if not _is_done_sealed(volume_id, 'extended', lambda: (
+        if not _try_sealed(volume_id, 'extended', lambda: (
                 crypt.resize_sealed(volume_id, expected.key))):
             raise
     else:

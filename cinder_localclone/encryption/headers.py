@@ -77,7 +77,7 @@ def status(node: Node, volume_id: str) -> Status:
     :raises StaleMove: if this node is not the volume's home
     :raises HeaderDamaged: if the header can't be read
     """
-    volume = _volume(node, volume_id)
+    volume = _encrypted_at_home(node, volume_id)
     header = node.crypt.header(volume_id)
     recorded = rows.recorded(volume)
     device = node.handles.survey().crypt(volume_id)
@@ -95,7 +95,7 @@ def status(node: Node, volume_id: str) -> Status:
         'open': device is not None}
 
 
-def _volume(node: Node, volume_id: str) -> objects.Volume:
+def _encrypted_at_home(node: Node, volume_id: str) -> objects.Volume:
     """Return the row of a volume encrypted by the driver, with its home here.
 
     :raises StaleMove: if this node is not the volume's home
@@ -119,7 +119,7 @@ def verify(node: Node, volume_id: str) -> list[Finding]:
     :returns: a finding for each check, also for each passed check
     :raises StaleMove: if this node is not the volume's home
     """
-    volume = _volume(node, volume_id)
+    volume = _encrypted_at_home(node, volume_id)
     found: list[Finding] = []
     header: luks_header.Header | None = None
 

@@ -112,12 +112,12 @@ def get_size(node: Node, volume_id: str, reference: Reference) -> int:
 
     :raises CannotManage: if the LV can't become a volume
     """
-    lv = _find(node, volume_id, reference)
+    lv = _find_adoptable(node, volume_id, reference)
     return manageable.whole_gib(lv.size)
 
 
-def _find(node: Node, volume_id: str, reference: Reference
-          ) -> lvm_reports.LogicalVolume:
+def _find_adoptable(node: Node, volume_id: str, reference: Reference
+                    ) -> lvm_reports.LogicalVolume:
     """Return an LV that can become the volume, or was adopted for it.
 
     :raises CannotManage: if the LV can't become a volume
@@ -148,7 +148,7 @@ def manage(node: Node, volume_id: str, reference: Reference) -> None:
             raise exceptions.TooLate(what='Volume ' + volume_id)
         # Without this lock, two volumes could adopt the same LV.
         with node.allocation_lock():
-            lv = _find(node, volume_id, reference)
+            lv = _find_adoptable(node, volume_id, reference)
             size = manageable.whole_bytes(lv.size)
             with _undone_if_it_fails(node, volume_id):
                 adopt(node, lv, volume.name, size, volume=volume_id)
@@ -189,10 +189,10 @@ def unmanage(node: Node, volume_id: str) -> None:
         if manageable.was_not_managed(volume.status, volume.size):
             give_back(node, 'volume', volume_id)
         else:
-            _leave(node, volume)
+            _release_lv(node, volume)
 
 
-def _leave(node: Node, volume: objects.Volume) -> None:
+def _release_lv(node: Node, volume: objects.Volume) -> None:
     """Remove a volume's devices, and leave its LV to other tools.
 
     :raises CannotUnmanage: if the volume is in use, moving or incomplete

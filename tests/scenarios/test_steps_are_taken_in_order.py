@@ -67,7 +67,7 @@ class OrderTest(testtools.TestCase):
             self.step(module, name)
         for name in ('remove_handle', 'disown'):
             self.step(storage_parts.of(self.node, name), name)
-        manage._leave(self.node, mock.MagicMock())
+        manage._release_lv(self.node, mock.MagicMock())
         self.assertEqual(
             ['_check_free', 'end_exports', 'users', 'withdraw_above',
              'remove_handle', 'disown'], self.steps)
