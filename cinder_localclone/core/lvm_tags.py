@@ -6,10 +6,13 @@ at boot. A program with write access to the disk can set them, so a key, a
 cipher or another volume's name is believed only if Cinder's row, or the key
 manager, says the same.
 
-:mod:`.names` builds and parses tags by this table, and refuses an unknown
-fact. The contributor's page prints the table. A tag cleared by no module goes
-with its LV. Before the driver leaves an LV to another owner, or overwrites and
-removes it, it takes off all its tags but "shown" (:func:`.names.own_tags`).
+A fact is a tag with a value, a flag is a tag without. :mod:`.names` builds and
+parses tags of LVs by this table, and refuses an unknown fact.
+:mod:`.header_notes` does so for the tags of the volume group. The
+contributor's page prints the table. A tag cleared by no module goes with its
+LV. Before the driver leaves an LV to another owner, or overwrites and removes
+an LV, it takes its own tags (:func:`.names.own_tags`) off the LV. Only "shown"
+stays.
 """
 
 import dataclasses
@@ -20,7 +23,7 @@ PREFIX = 'localclone.'
 
 
 class On(str, enum.Enum):
-    """The owner of a tag."""
+    """The kind of LVM object with a tag."""
 
     VOLUME = 'LV of a volume'
     SNAPSHOT = 'LV of a snapshot'
@@ -32,13 +35,14 @@ class On(str, enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Tag:
-    """A tag, or the beginning of a tag with a value.
+    """A flag, or the beginning of a tag with a value.
 
-    :param name: the text after the prefix
+    :param name: the text after the prefix; for a tag of the volume group only
+        its constant beginning. A flag may have ``=`` in its name
     :param meaning: the statement that the tag makes
     :param set_by: modules of the driver, as ``package.module``
     :param cleared_by: likewise; none: the tag goes with its LV
-    :param value: meaning of the text after the name; '': there is none
+    :param value: meaning of the text after the name; '': it is a flag
     """
 
     name: str
@@ -50,13 +54,16 @@ class Tag:
 
     @property
     def text(self) -> str:
-        """The tag of a flag; the beginning of a tag with a value."""
+        """The whole tag of a flag, or the beginning of a tag with a value."""
         return PREFIX + self.name
 
     def of(self, value: object) -> str:
-        """Return the tag with a value.
+        """Return the tag of a fact: ``localclone.<name>=<value>``.
 
-        :param value: letters, digits and ``_+.-/=!:#&``
+        Not for tags of the volume group.
+
+        :param value: letters, digits and ``_+.-/=!:#&``; '' for the beginning
+            of all tags with this fact
         """
         return '%s=%s' % (self.text, value)
 
@@ -246,6 +253,7 @@ Fact: typing.TypeAlias = typing.Literal[
     'volume', 'snapshot', 'of', 'on', 'was', 'extra', 'shown', 'given',
     'guarded', 'geometry', 'source', 'copied', 'key', 'luks', 'backend',
     'zone']
-#: Facts by name.
+#: Facts of LVs by name. A tag of the volume group is not among them: a part of
+#: its value stands before the ``=``.
 FACTS: dict[str, Tag] = {each.name: each for each in TABLE
                          if each.value and each.on is not On.GROUP}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Aliases of Cinder's objects in signatures.
+"""Aliases of the types of Cinder's objects, for signatures.
 
 Their classes differ between Cinder's releases and are not typed.
 """
@@ -15,13 +15,13 @@ Volume: typing.TypeAlias = typing.Any
 Snapshot: typing.TypeAlias = typing.Any
 #: A backup (``cinder.objects.Backup``).
 Backup: typing.TypeAlias = typing.Any
-#: os-brick's properties of a host: host, ip, initiator and more.
+#: A host to connect to, described by os-brick: host, ip, initiator and more.
 Connector: typing.TypeAlias = dict[str, typing.Any]
 #: An attachment (``cinder.objects.VolumeAttachment``).
 Attachment: typing.TypeAlias = typing.Any
-#: The attachments of a volume by id. The value has ``host`` and ``initiator``
-#: of its connector; None without a connector.
+#: The attachments of a volume, as a request carries them: by attachment id,
+#: ``host`` and ``initiator`` of the connector; None without a connector.
 Attachments: typing.TypeAlias = Mapping[
     str, Mapping[str, str | None] | None]
-#: The connection of a volume to a host, for os-brick.
+#: The home's export of a volume, for os-brick: ``data`` of the connection.
 Properties: typing.TypeAlias = Mapping[str, typing.Any]

@@ -41,6 +41,7 @@ class ImageDriver:
         :raises NotCreated: if it can't be created; the owner is told why
         """
         with no_second_try(), telling_of_creation(volume):
+            # Only for its errors. The header is part of the snapshot.
             front_end.wanted(self.service.node, volume)
             front_end.check_alike(volume, snapshot,
                                   'snapshot ' + snapshot.id)
@@ -60,6 +61,7 @@ class ImageDriver:
                 # Otherwise the source is a cached image; Cinder can still
                 # download it.
                 stack.enter_context(telling_of_creation(volume))
+            # Only for its errors. The header is part of the source.
             front_end.wanted(self.service.node, volume)
             front_end.check_alike(volume, src_vref, 'volume ' + src_vref.id)
             clone.from_volume(
@@ -72,9 +74,10 @@ class ImageDriver:
             self, context: objects.Context, volume: objects.Volume,
             image_service: typing.Any, image_id: str,
             disable_sparse: bool = False) -> None:
-        """Write an image to a volume, with its zeros if the volume needs them.
+        """Write an image to a volume.
 
-        Unwritten ranges of an encrypted volume read as noise, not as zeros.
+        The image's zeros are written only to a volume encrypted by the driver:
+        its unwritten ranges read as noise.
         """
         recorded = self.service.node.volumes.volume(volume.id)
         noise = recorded is not None and rows.recorded(recorded)
@@ -104,11 +107,11 @@ class ImageDriver:
     def _attach_volume(self, context: objects.Context, volume: objects.Volume,
                        properties: objects.Connector, remote: bool = False
                        ) -> typing.Any:
-        """Connect a volume to this node for Cinder; refuse a change of key.
+        """Connect a volume to this node, for reads and writes by Cinder.
 
-        Cinder would change the key of a new volume after its creation, through
-        the home's export if possible, and would format the volume if it can't
-        read it.
+        Cinder would change the key of a new encrypted volume, and would format
+        a volume with a header that it can't read. So this connection is
+        refused.
 
         :raises RekeyNotSupported: for a new volume with a key; Cinder accepts
             this
@@ -162,14 +165,17 @@ class ImageDriver:
         except Exception as exc:
             messages.tell_owner(context, volume.id, exc, messages.REVERT,
                                 exceptions.NotReverted.user_message)
-            # Cinder would set the volume to error.
+            # Cinder would set a volume that is still "reverting" to error.
             self.service.node.volumes.keep(volume.id, volume.name_id)
             raise exceptions.NotReverted(volume=volume.id, reason=exc)
 
     def initialize_connection_snapshot(
             self, snapshot: objects.Snapshot, connector: objects.Connector,
             **kwargs: typing.Any) -> dict[str, typing.Any]:
-        """Export a snapshot to a host, read-only (for a backup)."""
+        """Connect a snapshot to a host, read-only (for a backup).
+
+        The node with the snapshot exports it, unless it is the host itself.
+        """
         node = self.service.node
         return rpc.at(snapshots.located(node, snapshot.id).node,
                       snapshots.connect, node, snapshot.id, connector)
@@ -177,7 +183,10 @@ class ImageDriver:
     def terminate_connection_snapshot(self, snapshot: objects.Snapshot,
                                       connector: objects.Connector | None,
                                       **kwargs: typing.Any) -> None:
-        """End the export of a snapshot to a host."""
+        """End the connection of a snapshot to a host.
+
+        :param connector: None: all hosts
+        """
         snapshots.disconnect(self.service.node, snapshot.id, connector)
 
     def create_export_snapshot(self, context: objects.Context,
@@ -213,7 +222,7 @@ class ImageDriver:
 
 @contextlib.contextmanager
 def telling_of_creation(volume: objects.Volume) -> Iterator[None]:
-    """Tell a volume's owner why the volume was not created."""
+    """Tell a volume's owner of an error in its creation, and raise it."""
     try:
         yield
     except Exception as exc:
@@ -226,7 +235,9 @@ def telling_of_creation(volume: objects.Volume) -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_second_try() -> Iterator[None]:
-    """Keep Cinder from a second try on another node; it would fail as well.
+    """Convert any error, so that Cinder's scheduler tries no other node.
+
+    Another node would fail as well.
 
     :raises NotCreated: after any error
     """

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holes of a source that its guest writes to until the switch.
+"""Holes of a source, read after the switch to the destination.
 
-In a live move and in a deferred move, the source is written until the handle
-is on the clone. So the destination reads the source's map after the switch,
-right before the copy begins. For other moves see :class:`.source.MapHoles`.
+In a live move and in a deferred move, the guest writes to the source until the
+handle is on the clone. So the destination asks for the source's map only after
+this switch, right before the copy begins. In any other move the source itself
+reads its map before the commit: see :class:`.source.MapHoles`.
+
+:mod:`.refill` asks for the source's map in every move, to compare the copy.
 """
 
 from collections.abc import Iterator
@@ -23,7 +26,9 @@ LOG = logging.getLogger(__name__)
 def leave_out(node: Node, move: state.Move) -> None:
     """Leave the source's holes out of the copy, at the destination.
 
-    Tried only once. Without a map everything is copied.
+    Does nothing without the tag "unmapped" of the move. The tag is removed
+    before the attempt, so there is no second attempt. Without a map everything
+    is copied.
 
     :param move: its handle is on the clone, which does not hydrate yet
     :raises CommandTimeout: if the kernel hangs; then nothing may be copied
@@ -41,9 +46,9 @@ def leave_out(node: Node, move: state.Move) -> None:
 @contextlib.contextmanager
 def _unless_it_fails(move: state.Move, *fatal: type[Exception]
                      ) -> Iterator[None]:
-    """Log an error and go on, because then everything is copied.
+    """Log an error and raise nothing: everything is copied then.
 
-    :param fatal: errors to raise, because the copy may not begin after them
+    :param fatal: errors to raise, because no copy may begin after them
     """
     try:
         yield
@@ -57,7 +62,9 @@ def _unless_it_fails(move: state.Move, *fatal: type[Exception]
 def _in_both(node: Node, move: state.Move) -> thin_map.Holes:
     """Return the ranges that read as zeros on source and destination.
 
-    The kernel leaves out ranges written to the clone at the destination.
+    The guest may write to the clone meanwhile. Ranges written so far are
+    mapped at the destination, so they are no holes. The clone leaves ranges
+    written later alone.
     """
     if not (node.lvm.reads_zeros(move.destination_lv)
             and node.services.by_host().get(move.source)):
@@ -74,7 +81,7 @@ def of_source(node: Node, move_id: str, nonce: str
     """Return the holes of a move's source after the switch.
 
     Nothing writes to the source any more, so no lock is taken here. The
-    destination holds the volume's lock meanwhile.
+    destination does not always hold the volume's lock, either.
 
     :raises StaleMove: if the move does not copy from this node
     :raises OddMap: if the pool's map is unclear

@@ -24,24 +24,26 @@ from cinder_localclone.volumes import homes
 from cinder_localclone.volumes import manage
 from cinder_localclone.volumes import manageable
 
-#: Seconds for a blocked reader of the source to end after its session.
+#: Seconds for a blocked process to end, after the session to the source of its
+#: reads was ended.
 CLOSING = 5
 
 
 class _InUse(exceptions.LocalCloneError):
-    """A process uses the volume."""
+    """A process, a move or Cinder's own migration uses the volume."""
 
 
 @rpc.method('delete', rpc.HOME, local={'overwrites': False}, expected=(
     exceptions.CannotDelete, exceptions.HalfDeleted))
 def delete(node: Node, volume_id: str, overwrites: bool = True) -> None:
-    """Remove a volume at its home, then have its source removed.
+    """Remove a volume at its home, then start its pending cleanups.
 
-    Skips everything that is gone already.
+    A missing part is no error: an earlier delete may have removed it.
 
     :param overwrites: whether a thick LV is overwritten and removed before
-        this returns. If not, the LV only gets another name, for a caller that
-        can't wait for hours: see :func:`.cleanup.wipe_marked`
+        this returns. It is False in a call from another node, which can't wait
+        for hours: then the LV only gets another name, and
+        :func:`.cleanup.wipe_marked` overwrites it later
     :raises StaleMove: if its home is another node
     :raises CannotDelete: if it is in use or in a live move, or the storage
         does not answer in time; its owner may try again
@@ -96,15 +98,17 @@ def _locked(node: Node, volume_id: str) -> Iterator[None]:
 def _to_be_tried_again(node: Node, volume_id: str,
                        *errors: type[exceptions.LocalCloneError]
                        ) -> Iterator[None]:
-    """Convert errors to a refusal, so the owner may delete it again.
+    """Convert errors to CannotDelete, so the owner can delete it again.
 
-    Nothing is removed yet. After any other error Cinder leaves the volume to
-    an administrator. It does the same if an earlier delete has removed a part:
-    an incomplete volume must not become available.
+    For steps before this delete removes anything. An earlier delete may have
+    removed a part. Then the volume must not become available, and the errors
+    become HalfDeleted. After HalfDeleted, as after any other error, Cinder
+    leaves the volume to an administrator.
 
-    :raises CannotDelete: after any of these errors
-    :raises HalfDeleted: the same, if a part is gone
-    :raises LocalCloneError: if this can't be found out
+    :param errors: the classes to convert
+    :raises CannotDelete: after such an error, if the volume is complete
+    :raises HalfDeleted: after such an error, if an earlier delete has begun
+    :raises LocalCloneError: if neither is known
     """
     try:
         yield
@@ -116,6 +120,8 @@ def _to_be_tried_again(node: Node, volume_id: str,
 
 def _is_whole(node: Node, volume_id: str) -> bool:
     """Return whether no delete has begun to remove the volume here.
+
+    A delete tags the LV before it removes anything.
 
     :raises LocalCloneError: if this can't be found out
     """
@@ -142,10 +148,13 @@ def _others(node: Node, volume: objects.Volume) -> set[str]:
 
 
 def _move(node: Node, volume: objects.Volume) -> state.Move | None:
-    """Return the unfinished committed move with the data of a volume.
+    """Return the committed move of a volume's data; None if it is over.
 
-    Cinder's own migration of an attached volume gives the LV of its copy, and
-    with it the move, to the row of another volume. It then deletes this row.
+    The commit of a move gives the id of the move record to the volume's row,
+    as the ``name_id`` of its LV. So the row's move is found by this id, and an
+    uncommitted move is not. The move may name another volume: Cinder's own
+    migration of an attached volume gives the LV of its copy, and with it the
+    move, to the row of another volume. It then deletes this row.
     """
     move = node.moves.get_move(volume.name_id)
     return None if move and move.is_over else move
@@ -153,10 +162,14 @@ def _move(node: Node, volume: objects.Volume) -> state.Move | None:
 
 def _is_closed(node: Node, volume_id: str, move: state.Move | None
                ) -> bool:
-    """Return whether a volume without any attachment is closed here.
+    """Return whether no process uses a volume here, or after a short wait.
 
-    A process can't end, even if it is killed, while it reads from a source
-    that does not answer. Its read fails when the session ends.
+    The caller has withdrawn its exports. A process can't end, even if it is
+    killed, while it reads from a source that does not answer. So such a
+    session is ended here, and the read fails. The process then has
+    :data:`CLOSING` seconds to end.
+
+    :param move: the move with such a source; None: there is no wait
     """
     if not devices.users(node, volume_id):
         return True
@@ -170,10 +183,13 @@ def _is_closed(node: Node, volume_id: str, move: state.Move | None
 
 
 def _has_lv(node: Node, volume_id: str, lv: str) -> bool:
-    """Return whether a volume's row names an LV of this node.
+    """Return whether the row of a volume at home here names an LV.
 
-    Two rows may name it, if Cinder's manager stops after its migration has
-    given a volume its new LV.
+    The LV itself is not looked up, unlike in :func:`.homes.has_lv`. Two rows
+    may name an LV, if Cinder's manager stops after its migration has given a
+    volume its new LV.
+
+    :param lv: name of the LV
     """
     volume = node.volumes.volume(volume_id)
     return bool(volume is not None and volume.name == lv
@@ -181,6 +197,12 @@ def _has_lv(node: Node, volume_id: str, lv: str) -> bool:
 
 
 def _remove(node: Node, volume: objects.Volume, overwrites: bool) -> None:
+    """Close a volume, mark its LV, and remove its parts.
+
+    :raises CannotDelete: if it can't be closed now
+    :raises HalfDeleted: if it can't be closed and an earlier delete has begun,
+        or if the removal of a part fails
+    """
     move = _move(node, volume)
     pending = node.moves.pending_cleanups(
         move.volume_id if move else volume.id)
@@ -218,7 +240,10 @@ def _remove(node: Node, volume: objects.Volume, overwrites: bool) -> None:
 
 
 def _mark(node: Node, volume: objects.Volume) -> None:
-    """Mark the LV; from now on its removal makes the volume unavailable."""
+    """Record in a tag of the LV that the removal begins.
+
+    From now on, no failed delete makes the volume available again.
+    """
     lv = node.lvm.lvs().get(volume.name)
     if lv and names.DELETING not in lv.tags:
         node.lvm.mark(lv.name, names.DELETING)
@@ -226,11 +251,14 @@ def _mark(node: Node, volume: objects.Volume) -> None:
 
 def _close(node: Node, volume: objects.Volume, move: state.Move | None,
            handles: list[str]) -> None:
-    """End every use of a volume before anything is removed.
+    """End every use of a volume that can be ended, before the removal.
 
-    The next attachment, or the node's sweep, restores it if the delete fails.
+    If the delete fails, the next attachment, or the node's sweep, restores the
+    exports, the session to the source and the re-encryption.
 
+    :param move: the move with the data of the volume
     :param handles: the volumes whose handles may be above the LV
+    :raises _InUse: if another use is left
     """
     if move and move.phase is Phase.STARTING:
         raise _InUse(reason='it is being moved to %s.' % node.host)
@@ -250,9 +278,10 @@ def _close(node: Node, volume: objects.Volume, move: state.Move | None,
         # Failed moves may have left source devices above it.
         cleanup.withdraw_above(node, volume.name)
     elif recorded:
-        # A read from a source without an answer would take too long.
+        # The header may be at the source: only a session without an answer is
+        # ended, because a read would take too long.
         node.sessions.end_if_down(move)
-    else:  # an overloaded link may keep it waiting
+    else:  # the removal would wait for reads over an overloaded link
         node.sessions.detach(move)
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of ``cinder-localclone doctor`` for operations without progress.
+"""Checks of ``cinder-localclone doctor``: stuck operations, and stripes.
 
-As in :mod:`.checks`, each check judges its arguments only.
+As in :mod:`.checks`, each check judges its arguments only. :mod:`.doctor`
+reads them from LVM, the kernel and the database.
 """
 
 from collections.abc import Callable
@@ -19,11 +20,12 @@ from cinder_localclone.core import names
 if typing.TYPE_CHECKING:
     from cinder_localclone.db import inventory
 
-#: Seconds after which a status has lasted too long. The sweeps of a node have
-#: repaired it by then if they can.
+#: Least age of the statuses for :func:`unended`, in seconds. By then the
+#: sweeps of the node have repaired a status, if they can. The database query
+#: applies this limit.
 PATIENCE = 1800
-#: Remedies for the status of a volume, a snapshot and Cinder's own migration,
-#: and for the phases of a move.
+#: Remedies for an interrupted operation: by the phase of a move, or else by
+#: ``what`` of :class:`.inventory.Unended`.
 FIXES = {
     'volume': 'if no operation is running: openstack volume set --state '
               '%(usable)s %(id)s',
@@ -38,7 +40,10 @@ FIXES = {
 
 
 def unended(found: Iterable['inventory.Unended']) -> list[Finding]:
-    """Report interrupted operations; see :mod:`.db.interrupted`."""
+    """Report interrupted operations; see :mod:`.db.interrupted`.
+
+    :param found: statuses older than :data:`PATIENCE`
+    """
     return [_unended(each) for each in
             sorted(found, key=lambda each: (each.what, each.id))]
 
@@ -64,9 +69,9 @@ def suspended(lvs: Mapping[str, typing.Any]) -> list[Finding]:
 
 def to_wipe(lvs: Mapping[str, typing.Any], backends: Collection[str]
             ) -> list[Finding]:
-    """Report the LVs to be wiped.
+    """Report the LVs to be wiped, and warn of LVs that can't be wiped.
 
-    :param backends: the names of this node's backends
+    :param backends: the names of this node's enabled backends
     """
     found = [lv for lv in lvs.values() if names.is_to_wipe(lv.name)]
     if not found:
@@ -76,6 +81,8 @@ def to_wipe(lvs: Mapping[str, typing.Any], backends: Collection[str]
         'and removed' % (
             len(found), sum(lv.size for lv in found) / 2**30))]
     for lv in sorted(found, key=lambda each: each.name):
+        # The name has a digest of the backend. The node in front of @ does not
+        # matter.
         if not any(names.is_to_wipe(lv.name, '@' + each) for each in backends):
             findings.append(Finding(
                 'LV ' + lv.name, WARN, 'to be wiped, but its backend is not '
@@ -119,7 +126,9 @@ def stripes(group: str, wanted: int, thin: bool, disks: Callable[[], int]
             ) -> list[Finding]:
     """Check whether a group has enough disks for stripes of new volumes.
 
-    :param disks: counts the disks
+    :param wanted: the option localclone_thick_stripes
+    :param thin: whether the backend has a thin pool
+    :param disks: counts the disks of the group
     """
     check = 'stripes'
     if wanted < 2:

@@ -2,8 +2,8 @@
 """Convert the answers of the sources to the metrics of a node. Pure.
 
 prometheus_client writes them as text or over HTTP. Each move is reported by a
-single node, so sums over all nodes are right: by the destination while data is
-being copied, then by the node with the cleanup.
+single node, so sums over all nodes are right. This is the destination until
+the move is over, and then the node with the pending cleanup.
 """
 
 from collections.abc import Callable
@@ -25,10 +25,11 @@ from cinder_localclone.core import names
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
 
-#: The phases as in ``moves``.
+#: The phases of a move, as ``cinder-localclone moves`` shows them.
 PHASES = ('preparing', *(
     phase.value for phase in state.Phase if phase is not state.Phase.ABSENT))
 VERDICTS = (checks.OK, checks.WARN, checks.FAIL)
+#: The labels of a metric of each move.
 _MOVE = ('volume', 'source', 'destination')
 #: A metric with its values (``prometheus_client.core.Metric``).
 Family: typing.TypeAlias = typing.Any
@@ -132,7 +133,7 @@ FAMILIES = {'gauge': core.GaugeMetricFamily,
 
 
 class Figures:
-    """The metric families of a reading.
+    """The metric families of a single reading of all sources.
 
     :param host: service host of this node
     :param now: seconds since the epoch
@@ -163,7 +164,14 @@ class Figures:
 
     def collect(self, answers: Mapping[str, sources.Answer], version: str
                 ) -> list[Family]:
-        """Return the families with a value; a failed source has none."""
+        """Add the metrics of all sources, and return the families with values.
+
+        ``collector_seconds`` and ``collector_success`` report each source,
+        failed or not. The collector "comparison" has no source of its own, and
+        no duration. It is left out if storage or database has failed.
+
+        :param answers: by the names of the sources
+        """
         self._add('info', 1, version=version)
         for name, each in answers.items():
             self._add('collector_seconds', each.seconds, collector=name)
@@ -180,7 +188,13 @@ class Figures:
 
     def _part(self, name: str, make: Callable[..., None],
               said: typing.Any, *more: typing.Any) -> None:
-        """Add the metrics of a source; an error hides only this source."""
+        """Add the metrics of a source, and whether this was possible.
+
+        After an error only later metrics of this source are missing.
+
+        :param make: adds the metrics of an answer
+        :param said: the answer; None: the source has failed
+        """
         success = said is not None
         if success:
             try:
@@ -317,12 +331,16 @@ class Figures:
 
 
 def _ends(move: state.Move) -> dict[str, str]:
+    """Return the labels of a metric of a move."""
     return dict(zip(_MOVE, (move.volume_id, move.source, move.destination),
                     strict=True))
 
 
 def _volumes(said: sources.Storage | None) -> dict[str, str]:
-    """Return the volumes being copied to this node, by move record ID."""
+    """Return the IDs of volumes being copied to this node.
+
+    :returns: by move record ID, from the tags of the metadata LVs
+    """
     found = {}
     for lv in said.present.lvs.values() if said else ():
         move_id = names.move_of_metadata(lv.name)
@@ -333,7 +351,11 @@ def _volumes(said: sources.Storage | None) -> dict[str, str]:
 
 
 def record_of(host: str, said: sources.Database) -> inspection.Record:
-    """Return the records of a node from the database's answer."""
+    """Return the records of a node, to compare its devices with.
+
+    :param host: service host of the node
+    :param said: the answer of the database
+    """
     return inspection.Record(
         host, [row for row in said.volumes
                if rows.is_home(row, host)],

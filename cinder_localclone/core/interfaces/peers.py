@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls to another node that a package above the caller answers.
+"""Methods of other nodes, declared for callers in lower packages.
 
-All other calls between nodes name the function that acts; see :mod:`.rpc`.
+A caller can't import the implementation from a higher package. So it names the
+declaration, and never runs its body. All other calls between nodes name the
+function that acts; see :mod:`.rpc`, also for the arguments of ``declared``.
 """
 
 import typing
@@ -20,8 +22,8 @@ def describe(node: typing.Any) -> dict[str, typing.Any]:
         (fields of :class:`.lvm_reports.FreeSpace`, bytes), problems (texts;
         none: the node is ready), to_wipe (bytes of LVs to be wiped; None: not
         known), block (logical block size of its disks, bytes), time (seconds
-        since the epoch, by the clock of the node), sparse (whether it can
-        leave out holes)
+        since the epoch, by the clock of the node), sparse (whether its LVs
+        are thin, so a copy to it can leave out holes)
     """
     raise NotImplementedError
 
@@ -32,8 +34,8 @@ def reconcile(node: typing.Any, volume_id: str) -> None:
     """Have a node take the next steps for a volume.
 
     Answered by
-    :meth:`cinder_localclone.volumes.reconcile.Reconciler.reconcile`. The node
-    continues by itself after the caller's time limit.
+    :meth:`cinder_localclone.volumes.reconcile.Reconciler.reconcile`. The time
+    limit ends only the caller's wait, not the work of the node.
 
     :raises Busy: if other work on the volume takes too long
     """

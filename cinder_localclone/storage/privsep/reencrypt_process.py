@@ -41,14 +41,17 @@ HOSTS_NAMESPACE = 0xEFFFFFFC
 #: Directory of the processes' output; like the processes, it is gone after a
 #: boot.
 DIRECTORY = '/run/localclone'
-#: A unit which does not end after SIGTERM is left alone.
+#: Properties of a unit. If it does not end after SIGTERM, systemd leaves it
+#: alone.
 PROPERTIES = ('Type=exec', 'KillSignal=SIGTERM', 'SendSIGKILL=no',
               'TimeoutStopSec=300', 'OOMScoreAdjust=-1000', 'LimitCORE=0',
               'Nice=10',
               'IOSchedulingClass=idle')
-#: The end of the command line before cryptsetup is executed.
+#: Words before the volume id in the first command line of the process. Later
+#: the process has the command line of cryptsetup.
 WORDS = ['encryption', 'run']
-#: Seconds for a new process to show its command line.
+#: Seconds to wait until a new process shows its command line. :func:`start`
+#: returns then, whether the process is visible or not.
 SEEN = 5
 #: Seconds between progress reports.
 FREQUENCY = 5
@@ -57,7 +60,11 @@ _TAIL = 4096
 
 
 def is_run(argv: Sequence[str], volume_id: str) -> bool:
-    """Return whether a command line re-encrypts a volume. Pure."""
+    """Return whether a command line re-encrypts a volume. Pure.
+
+    It is the first command line of the process, or later the command line of
+    nice, ionice or cryptsetup.
+    """
     return list(argv[-3:]) == [*WORDS, volume_id] or (
         'reencrypt' in argv and names.crypt(volume_id) in argv)
 
@@ -93,9 +100,10 @@ def obstacle() -> str:
 
     Allows: tells whether systemd runs the node.
 
-    When a container ends, the kernel kills all processes in its PID namespace
-    by SIGKILL. A process in a unit of the host would not be visible in the
-    container.
+    If this node is a container with a PID namespace of its own, it can't. When
+    the container ends, the kernel kills all processes of the namespace by
+    SIGKILL. A unit of the host's systemd would survive, but the container
+    could not see its process.
     """
     if is_by_systemd() or _namespace() == HOSTS_NAMESPACE:
         return ''
@@ -144,7 +152,8 @@ def _runs(process: psutil.Process, volume_id: str, by_systemd: bool) -> bool:
 def processes(volume_id: str) -> list[int]:
     """Return the ids of processes that re-encrypt a volume, or are about to.
 
-    Only processes in this PID namespace are visible.
+    For callers in the privileged daemon; see also :func:`is_running`. Only
+    processes in this PID namespace are visible.
     """
     privsep.require(names.is_id(volume_id), volume_id)
     by_systemd = is_by_systemd()
@@ -170,7 +179,7 @@ def start(volume_id: str, backend: str, timeout: float) -> None:
     files given to this daemon at its start.
 
     :param backend: section of the backend
-    :raises CannotReencrypt: if the end of this service would kill it
+    :raises CannotReencrypt: if there is an :func:`obstacle`
     :raises Foreign: if the configuration files have no such section
     """
     privsep.require(configuration.has(backend), backend)
@@ -197,7 +206,10 @@ def start(volume_id: str, backend: str, timeout: float) -> None:
 
 def command(volume_id: str, config_files: Iterable[str], backend: str
             ) -> list[str]:
-    """Return the command line to start."""
+    """Return the first command line of the process.
+
+    It ends in a call of :func:`become_cryptsetup`.
+    """
     return [sys.executable, '-m', 'cinder_localclone.cmd.main',
             *(word for path in config_files
               for word in ('--config-file', path)),
@@ -223,6 +235,7 @@ def _start_session(volume_id: str, argv: list[str]) -> None:
 
 
 def _forget(volume_id: str) -> None:
+    """Remove the output of an ended re-encryption."""
     for kind in ('json', 'log'):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(_file(volume_id, kind))
@@ -248,7 +261,7 @@ def become_cryptsetup(volume_id: str, key: bytes, resilience: str,
 
 
 def resuming(volume_id: str, resilience: str, zone: int) -> list[str]:
-    """Return the cryptsetup command line of the process."""
+    """Return the command line of cryptsetup that continues a re-encryption."""
     return ['cryptsetup', 'reencrypt', '--batch-mode', '--resume-only',
             '--active-name', names.crypt(volume_id), '--key-file', '-',
             *cryptsetup_cli.going_on(resilience, zone), '--progress-json',
@@ -260,7 +273,7 @@ def resuming(volume_id: str, resilience: str, zone: int) -> list[str]:
 
 @privsep.entrypoint
 def stop(volume_id: str, seconds: float) -> bool:
-    """Pause a re-encryption after its present zone.
+    """Pause a re-encryption after its present zone, and remove its output.
 
     Allows: ends the re-encryption of any volume for now (SIGTERM).
 
@@ -277,7 +290,7 @@ def stop_sessions(seconds: float) -> list[str]:
     Allows: ends all re-encryptions for now (SIGTERM) where systemd does not
     run the node.
 
-    They may not outlive the service.
+    The end of the service may kill them, for example with its container.
 
     :param seconds: how long to wait for their end
     :returns: volumes whose re-encryption continues
@@ -286,7 +299,10 @@ def stop_sessions(seconds: float) -> list[str]:
 
 
 def _stop(volume_ids: Iterable[str], seconds: float) -> list[str]:
-    """Pause re-encryptions, and return the volumes not paused in time."""
+    """Pause re-encryptions, and return the volumes not paused in time.
+
+    Each process gets SIGTERM only once.
+    """
     deadline = time.monotonic() + seconds
     told: set[int] = set()
 
@@ -311,6 +327,7 @@ def _stop(volume_ids: Iterable[str], seconds: float) -> list[str]:
 
 
 def _terminate(pid: int, volume_id: str) -> None:
+    """Send SIGTERM to a process, if it still re-encrypts a volume."""
     with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
         descriptor = os.pidfd_open(pid)
         try:
@@ -347,6 +364,8 @@ def said(volume_id: str) -> str:
     """Return the end of a re-encryption's progress output; '' if none.
 
     Allows: reads the progress of the re-encryption of any volume.
+
+    The output is JSON, a line for each report. The first line may be cut off.
     """
     privsep.require(names.is_id(volume_id), volume_id)
     try:

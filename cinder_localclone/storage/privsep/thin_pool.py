@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read from a thin pool which parts of a volume were never written.
+"""Read the map of a thin LV: the parts of a volume that were never written.
 
-See dmsetup(8), thin_dump(8), the kernel's thin-provisioning.rst. A pool in use
-shows its map only as a snapshot of its own metadata. It has a single snapshot,
-so the services of a node read the map in turn. A snapshot left behind costs
-the pool up to twice its metadata: it is released after every use, even after
-an error. A snapshot left by a killed process is released by the next use.
+Also lock a pool for :mod:`.refill`, which reads the map and writes blocks.
 
-Each command has a time limit in seconds. Each entry point raises CommandFailed
-or CommandTimeout.
+See dmsetup(8), thin_dump(8), the kernel's thin-provisioning.rst. The metadata
+of a pool in use can be read only in a metadata snapshot. A pool has at most
+one snapshot of its metadata, so a lock excludes other readers on the node. A
+snapshot left behind costs the pool up to twice its metadata: it is released
+after every use, even after an error. A snapshot left by a killed process is
+released by the next use.
+
+Each command has a time limit in seconds. Each entry point can also raise
+CommandFailed or CommandTimeout.
 """
 
 from collections.abc import Iterator
@@ -31,7 +34,7 @@ from cinder_localclone.storage.privsep import sysfs
 LIMIT = 10
 #: Modes of a pool with writable metadata; in the second it has no free space.
 _WRITES, _FULL = 'rw', 'out_of_data_space'
-#: Error of a message about a snapshot if there is none.
+#: Text in dmsetup's error if there is no metadata snapshot to release.
 _NONE = 'Invalid argument'
 
 
@@ -51,9 +54,11 @@ class Thin(typing.NamedTuple):
 @privsep.entrypoint
 def holes(group: str, lv: str, size: int, region: int, timeout: float
           ) -> thin_map.Holes:
-    """Return the never-written regions of an idle volume.
+    """Return the never-written regions of a volume.
 
     Allows: reads the map of a thin LV of the driver's volume groups.
+
+    A region written during the call may be among them.
 
     :param size: bytes of the volume
     :param region: bytes of a region
@@ -70,12 +75,14 @@ def holes(group: str, lv: str, size: int, region: int, timeout: float
 @privsep.entrypoint
 def unmapped(group: str, lv: str, size: int, region: int, timeout: float
              ) -> thin_map.Holes:
-    """Return all unmapped regions of a volume, which may be in use.
+    """Return all unmapped regions of a volume, not only the largest.
 
     Allows: reads the map of a thin LV of the driver's volume groups.
 
-    Regions of a volume in use may have been mapped since. For parameters and
+    A region written during the call may be among them. For parameters and
     errors see :func:`holes`.
+
+    :raises OddMap: also if there are too many holes
     """
     configuration.require_groups(group)
     dump = _dump(group, lv, size, region, timeout, thin_map.ALL)
@@ -87,6 +94,9 @@ def check(group: str, lv: str, timeout: float) -> None:
     """Check that the pool of an LV can write its metadata.
 
     Allows: reads the state of the pool of an LV of the driver's volume groups.
+
+    A pool without free space passes. For an LV that is not thin, nothing is
+    checked.
 
     :raises OddMap: if the LV is not active
     :raises PoolFails: if the pool can't write its metadata
@@ -116,9 +126,11 @@ def block(group: str, lv: str, timeout: float) -> int:
 
 
 def _thin(group: str, lv: str, limit: float) -> tuple[str, int] | None:
-    """Return the number of an LV's pool, and the LV's id in the pool.
+    """Return the device number of an LV's pool, and the LV's id in the pool.
 
-    :returns: None if the LV is not thin
+    :returns: device number as major:minor; None if the LV is not thin
+    :raises OddMap: if the LV is not active
+    :raises WrongDevice: if the LV's path leads elsewhere
     """
     path = names.lv_path(group, lv)
     number = sysfs.number(path)
@@ -140,6 +152,12 @@ def _located(group: str, lv: str, limit: float) -> Thin | None:
 
 def _dump(group: str, lv: str, size: int, region: int, limit: float,
           most: int) -> thin_map.Dump | None:
+    """Return the parsed map of an LV; None if it is not thin.
+
+    For parameters and errors see :func:`holes`.
+
+    :param most: greatest number of holes to keep
+    """
     thin = _located(group, lv, limit)
     if thin is None:
         return None
@@ -157,12 +175,14 @@ def _dump(group: str, lv: str, size: int, region: int, limit: float,
 @contextlib.contextmanager
 def to_be_written(group: str, lv: str, blocks: int, timeout: float
                   ) -> Iterator[Thin]:
-    """Yield the location of an LV to which a caller writes blocks.
+    """Lock a pool's map while the caller writes blocks to an LV.
 
-    The caller takes a snapshot of the pool's metadata. It is released
-    afterwards.
+    The caller itself takes a metadata snapshot of the pool. It is released
+    here afterwards.
 
     :param blocks: number of blocks to write
+    :returns: the location of the LV
+    :raises Busy: if other readers of the map take too long
     :raises OddMap: if the LV is not active, or not thin
     :raises PoolFails: if the pool can't write its metadata
     :raises PoolOutOfSpace: if the pool may not have enough free space: a write
@@ -180,7 +200,7 @@ def to_be_written(group: str, lv: str, blocks: int, timeout: float
                 pool=pool, host=socket.gethostname())
         try:
             yield thin
-            # The pool reports a failed commit only in its mode.
+            # A failed commit of the metadata shows only in the pool's mode.
             _mode(dm_control.status(pool, timeout), pool, (_WRITES, _FULL))
         finally:
             # On failure the next use releases it; the written blocks matter
@@ -191,12 +211,13 @@ def to_be_written(group: str, lv: str, blocks: int, timeout: float
 
 @privsep.entrypoint
 def release(group: str, pool: str, timeout: float) -> bool:
-    """Release a snapshot of a pool's metadata left by a killed service.
+    """Release a metadata snapshot of a pool left by a killed service.
 
     Allows: releases the metadata snapshot of a pool of the driver's volume
     groups.
 
-    :returns: whether there was a snapshot
+    :param pool: name of the pool's LV
+    :returns: whether there was a snapshot; False if the pool is not active
     """
     configuration.require_groups(group)
     device = names.mapped(group, pool, 'tpool')
@@ -210,7 +231,10 @@ def release(group: str, pool: str, timeout: float) -> bool:
 
 
 def _metadata(number: str, timeout: float) -> str:
-    """Return the path of a pool's metadata device."""
+    """Return the path of a pool's metadata device.
+
+    :param number: the pool's device number, as major:minor
+    """
     path = '/dev/mapper/' + sysfs.name_of(
         dm_tables.parse_pool_metadata(dm_control.table(number, timeout)))
     sysfs.check_mapped(path)
@@ -218,6 +242,7 @@ def _metadata(number: str, timeout: float) -> str:
 
 
 def _held(pool: str, timeout: float) -> str:
+    """Return the block of a pool's metadata snapshot; '-' if it has none."""
     return dm_tables.parse_metadata_snapshot(dm_control.status(pool, timeout))
 
 
@@ -250,11 +275,14 @@ def _snapshot(pool: str, timeout: float) -> Iterator[None]:
 
 
 def _check(pool: str, timeout: float, modes: tuple[str, ...]) -> str:
-    """Return a pool's status; release a snapshot left behind.
+    """Prepare a pool for a metadata snapshot, and return its status.
+
+    A snapshot left behind is released.
 
     :param modes: allowed modes of the pool
     :raises PoolFails: if the pool is in another mode
-    :raises PoolOutOfSpace: if it is out of space and may not be
+    :raises PoolOutOfSpace: if the pool has no free space, and ``modes`` does
+        not allow this
     """
     status = dm_control.status(pool, timeout)
     _mode(status, pool, modes)
@@ -264,6 +292,7 @@ def _check(pool: str, timeout: float, modes: tuple[str, ...]) -> str:
 
 
 def _mode(status: str, pool: str, modes: tuple[str, ...]) -> None:
+    """Check the mode in a pool's status; for errors see :func:`_check`."""
     mode, host = dm_tables.parse_pool_mode(status), socket.gethostname()
     if mode == _FULL and mode not in modes:
         raise exceptions.PoolOutOfSpace(pool=pool, host=host)
@@ -272,12 +301,17 @@ def _mode(status: str, pool: str, modes: tuple[str, ...]) -> None:
 
 
 def _release_left(pool: str, timeout: float) -> bool:
+    """Release a metadata snapshot, if the pool's status shows one."""
     if _held(pool, timeout) == '-':
         return False
     return _release(pool, timeout)
 
 
 def _release(pool: str, timeout: float) -> bool:
+    """Release the metadata snapshot of a pool.
+
+    :returns: whether there was a snapshot
+    """
     return process.run_unless(_NONE, 'dmsetup', 'message', pool, '0',
                               'release_metadata_snap', timeout=timeout)
 
