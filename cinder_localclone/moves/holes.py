@@ -36,16 +36,16 @@ def leave_out(node: Node, move: state.Move) -> None:
     if not node.clones.is_unmapped(move):
         return
     holes: thin_map.Holes = ()
-    with _unless_it_fails(move):
+    with _logging_errors(move):
         node.clones.note_mapped(move)
-        holes = _in_both(node, move)
-    with _unless_it_fails(move, exceptions.CommandTimeout):
+        holes = _common_holes(node, move)
+    with _logging_errors(move, exceptions.CommandTimeout):
         node.clones.leave_out(move, holes)
 
 
 @contextlib.contextmanager
-def _unless_it_fails(move: state.Move, *fatal: type[Exception]
-                     ) -> Iterator[None]:
+def _logging_errors(move: state.Move, *fatal: type[Exception]
+                    ) -> Iterator[None]:
     """Log an error and raise nothing: everything is copied then.
 
     :param fatal: errors to raise, because no copy may begin after them
@@ -59,7 +59,7 @@ def _unless_it_fails(move: state.Move, *fatal: type[Exception]
                     {'volume': move.volume_id, 'error': exc})
 
 
-def _in_both(node: Node, move: state.Move) -> thin_map.Holes:
+def _common_holes(node: Node, move: state.Move) -> thin_map.Holes:
     """Return the ranges that read as zeros on source and destination.
 
     The guest may write to the clone meanwhile. Ranges written so far are

@@ -59,8 +59,7 @@ def delete(node: Node, volume_id: str, overwrites: bool = True) -> None:
             manage.give_back(node, 'volume', volume_id)
         else:
             source.abandon_interrupted(node, volume_id)
-            with _to_be_tried_again(node, volume_id,
-                                    exceptions.CommandTimeout):
+            with _refused_after(node, volume_id, exceptions.CommandTimeout):
                 reason = homes.why_not_here(node, volume)
             if reason:
                 raise exceptions.CannotDelete(
@@ -86,7 +85,7 @@ def _locked(node: Node, volume_id: str) -> Iterator[None]:
     :raises CannotDelete: if other work holds a lock for too long
     """
     with contextlib.ExitStack() as locks:
-        with _to_be_tried_again(node, volume_id, exceptions.Busy):
+        with _refused_after(node, volume_id, exceptions.Busy):
             locks.enter_context(node.lock(volume_id))
             volume = node.volumes.volume(volume_id)
             for other in sorted(_others(node, volume) if volume else ()):
@@ -95,9 +94,9 @@ def _locked(node: Node, volume_id: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _to_be_tried_again(node: Node, volume_id: str,
-                       *errors: type[exceptions.LocalCloneError]
-                       ) -> Iterator[None]:
+def _refused_after(node: Node, volume_id: str,
+                   *errors: type[exceptions.LocalCloneError]
+                   ) -> Iterator[None]:
     """Convert errors to CannotDelete, so the owner can delete it again.
 
     For steps before this delete removes anything. An earlier delete may have
@@ -138,7 +137,7 @@ def _others(node: Node, volume: objects.Volume) -> set[str]:
     Cinder's own migration copies into the row of another volume. Afterwards it
     deletes this row, which then names the old LV.
     """
-    move = _move(node, volume)
+    move = _committed_move(node, volume)
     others = {move.volume_id} if move else set()
     if rows.is_migrated_by_cinder(volume):
         present = node.handles.survey()
@@ -147,7 +146,7 @@ def _others(node: Node, volume: objects.Volume) -> set[str]:
     return others - {volume.id}
 
 
-def _move(node: Node, volume: objects.Volume) -> state.Move | None:
+def _committed_move(node: Node, volume: objects.Volume) -> state.Move | None:
     """Return the committed move of a volume's data; None if it is over.
 
     The commit of a move gives the id of the move record to the volume's row,
@@ -160,9 +159,9 @@ def _move(node: Node, volume: objects.Volume) -> state.Move | None:
     return None if move and move.is_over else move
 
 
-def _is_closed(node: Node, volume_id: str, move: state.Move | None
-               ) -> bool:
-    """Return whether no process uses a volume here, or after a short wait.
+def _wait_until_closed(node: Node, volume_id: str, move: state.Move | None
+                       ) -> bool:
+    """Return whether all uses of a volume here have ended, in a short time.
 
     The caller has withdrawn its exports. A process can't end, even if it is
     killed, while it reads from a source that does not answer. So such a
@@ -182,7 +181,7 @@ def _is_closed(node: Node, volume_id: str, move: state.Move | None
                 devices.users, node, volume_id))
 
 
-def _has_lv(node: Node, volume_id: str, lv: str) -> bool:
+def _row_names_lv(node: Node, volume_id: str, lv: str) -> bool:
     """Return whether the row of a volume at home here names an LV.
 
     The LV itself is not looked up, unlike in :func:`.homes.has_lv`. Two rows
@@ -203,18 +202,18 @@ def _remove(node: Node, volume: objects.Volume, overwrites: bool) -> None:
     :raises HalfDeleted: if it can't be closed and an earlier delete has begun,
         or if the removal of a part fails
     """
-    move = _move(node, volume)
+    move = _committed_move(node, volume)
     pending = node.moves.pending_cleanups(
         move.volume_id if move else volume.id)
     recorded = rows.recorded(volume)
-    with _to_be_tried_again(node, volume.id, exceptions.CommandTimeout,
-                            _InUse):
+    with _refused_after(node, volume.id, exceptions.CommandTimeout,
+                        _InUse):
         # After Cinder's own migration, the LV and its handle have the name of
         # another volume.
         handles = sorted({volume.id} | node.handles.survey().volumes_above(
             node.lvm.group, volume.name))
         _close(node, volume, move, handles)
-        _mark(node, volume)
+        _mark_deleting(node, volume)
     try:
         if recorded:
             _erase(node, handles, move)
@@ -239,7 +238,7 @@ def _remove(node: Node, volume: objects.Volume, overwrites: bool) -> None:
         rpc.cast(each.cleanup_node, peers.reconcile, node, each.volume_id)
 
 
-def _mark(node: Node, volume: objects.Volume) -> None:
+def _mark_deleting(node: Node, volume: objects.Volume) -> None:
     """Record in a tag of the LV that the removal begins.
 
     From now on, no failed delete makes the volume available again.
@@ -262,7 +261,7 @@ def _close(node: Node, volume: objects.Volume, move: state.Move | None,
     """
     if move and move.phase is Phase.STARTING:
         raise _InUse(reason='it is being moved to %s.' % node.host)
-    if any(_has_lv(node, other, volume.name) for other in handles
+    if any(_row_names_lv(node, other, volume.name) for other in handles
            if other != volume.id):
         raise _InUse(reason='Cinder\'s migration of it has not ended.')
     recorded = rows.recorded(volume)
@@ -272,7 +271,7 @@ def _close(node: Node, volume: objects.Volume, move: state.Move | None,
             # If it does not end, the check below finds the volume in use.
             with contextlib.suppress(exceptions.SourceBusy):
                 devices.stop_reencryption(node, volume_id)
-        if not _is_closed(node, volume_id, move):
+        if not _wait_until_closed(node, volume_id, move):
             raise _InUse(reason='it is open on %s.' % node.host)
     if move is None:
         # Failed moves may have left source devices above it.

@@ -82,7 +82,7 @@ FAULTS = {
         '    released = node.moves.advance('
         'move, state.Event.SOURCE_DETACHED)',
         'released = node.moves.advance(move, state.Event.SOURCE_DETACHED)\n'
-        '    rpc.cast(move.destination, peers.converge, node,'
+        '    rpc.cast(move.destination, peers.reconcile, node,'
         ' move.volume_id)\n'
         '    node.handles.flush_handle(move.volume_id)'),
     'recorded before done: the source may go': (
@@ -140,7 +140,7 @@ FAULTS = {
         'devices.ensure_closed(node, volume_id)', 'pass'),
     'wait removed: deleted volume still open': (
         'volumes.delete', '_close',
-        'if not _is_closed(node, volume_id, move):', 'if False:'),
+        'if not _wait_until_closed(node, volume_id, move):', 'if False:'),
     'wait removed: new end of a volume not zeroed': (
         'volumes.extend', 'extend', 'if rest:', 'if False:'),
     'check removed: destination of a live move written': (

@@ -30,7 +30,7 @@ PHASES = ('preparing', *(
     phase.value for phase in state.Phase if phase is not state.Phase.ABSENT))
 VERDICTS = (checks.OK, checks.WARN, checks.FAIL)
 #: The labels of a metric of each move.
-_MOVE = ('volume', 'source', 'destination')
+_MOVE_LABELS = ('volume', 'source', 'destination')
 #: A metric with its values (``prometheus_client.core.Metric``).
 Family: typing.TypeAlias = typing.Any
 
@@ -66,10 +66,11 @@ METRICS = {each.name: each for each in (
     Metric('localclone_moves_unreadable', 'Unreadable move records, of all '
            'nodes'),
     Metric('localclone_move_age_seconds', 'Seconds since the beginning of a '
-           'move, until the end of its cleanup', (*_MOVE, 'phase')),
-    Metric('localclone_move_bytes', 'Bytes to be copied by a move', _MOVE),
+           'move, until the end of its cleanup', (*_MOVE_LABELS, 'phase')),
+    Metric('localclone_move_bytes', 'Bytes to be copied by a move',
+           _MOVE_LABELS),
     Metric('localclone_move_stalled', 'Whether a copy made no progress '
-           'although it had a slot to run (0, 1)', _MOVE),
+           'although it had a slot to run (0, 1)', _MOVE_LABELS),
     Metric('localclone_copies', 'Copies to this node: running, waiting in the '
            'queue, stalled', ('state',)),
     Metric('localclone_unended', 'Interrupted operations on volumes, '
@@ -178,16 +179,17 @@ class Figures:
         storage: sources.Storage | None = answers['storage'].value
         database: sources.Database | None = answers['database'].value
         service, findings = answers['service'].value, answers['doctor'].value
-        self._part('storage', self._of_storage, storage)
-        self._part('database', self._of_database, database)
-        self._part('service', self._of_service, service, _volumes(storage))
-        self._part('doctor', self._of_doctor, findings)
+        self._add_source('storage', self._of_storage, storage)
+        self._add_source('database', self._of_database, database)
+        self._add_source('service', self._of_service, service,
+                         _moving_volumes(storage))
+        self._add_source('doctor', self._of_doctor, findings)
         if storage and database:
-            self._part('comparison', self._of_both, storage, database)
+            self._add_source('comparison', self._of_both, storage, database)
         return [each for each in self._families.values() if each.samples]
 
-    def _part(self, name: str, make: Callable[..., None],
-              said: typing.Any, *more: typing.Any) -> None:
+    def _add_source(self, name: str, make: Callable[..., None],
+                    said: typing.Any, *more: typing.Any) -> None:
         """Add the metrics of a source, and whether this was possible.
 
         After an error only later metrics of this source are missing.
@@ -221,13 +223,13 @@ class Figures:
         # cleanups with the same labels: report the oldest.
         began: dict[tuple[str, ...], float] = {}
         for each in told:
-            key = (*_ends(each.move).values(), each.move.display_phase)
+            key = (*_move_labels(each.move).values(), each.move.display_phase)
             began[key] = min(each.began, began.get(key, each.began))
             if not each.move.is_over:
                 self._of_move(each.move, said.positions.get(each.move.move_id))
         for key, moment in began.items():
             self._add('move_age_seconds', max(0, self._now - moment), **dict(
-                zip((*_MOVE, 'phase'), key, strict=True)))
+                zip((*_MOVE_LABELS, 'phase'), key, strict=True)))
         here = [position for position in said.positions.values()
                 if position.entry.destination == self._host]
         for name, count in (
@@ -242,13 +244,13 @@ class Figures:
 
     def _of_move(self, move: state.Move, position: copies.Position
                  | None) -> None:
-        labels = _ends(move)
+        labels = _move_labels(move)
         self._add('move_bytes', move.size_bytes, **labels)
         self._add('move_stalled', bool(position and position.entry.stalled),
                   **labels)
 
     def _of_storage(self, said: sources.Storage) -> None:
-        volumes = _volumes(said)
+        volumes = _moving_volumes(said)
         for move_id, clone in said.clones.items():
             if move_id in volumes:
                 volume = volumes[move_id]
@@ -330,13 +332,14 @@ class Figures:
             self._add('doctor_check', verdict_number, check=check)
 
 
-def _ends(move: state.Move) -> dict[str, str]:
+def _move_labels(move: state.Move) -> dict[str, str]:
     """Return the labels of a metric of a move."""
-    return dict(zip(_MOVE, (move.volume_id, move.source, move.destination),
-                    strict=True))
+    return dict(zip(
+        _MOVE_LABELS, (move.volume_id, move.source, move.destination),
+        strict=True))
 
 
-def _volumes(said: sources.Storage | None) -> dict[str, str]:
+def _moving_volumes(said: sources.Storage | None) -> dict[str, str]:
     """Return the IDs of volumes being copied to this node.
 
     :returns: by move record ID, from the tags of the metadata LVs

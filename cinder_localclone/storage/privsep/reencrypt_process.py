@@ -190,7 +190,7 @@ def start(volume_id: str, backend: str, timeout: float) -> None:
         raise encryption_exceptions.CannotReencrypt(
             volume=volume_id, reason=problem)
     os.makedirs(DIRECTORY, mode=0o700, exist_ok=True)
-    _forget(volume_id)
+    _remove_output(volume_id)
     argv = command(volume_id, configuration.files(), backend)
     if is_by_systemd():
         _start_unit(volume_id, argv, timeout)
@@ -234,7 +234,7 @@ def _start_session(volume_id: str, argv: list[str]) -> None:
                          stderr=errors, cwd='/', start_new_session=True)
 
 
-def _forget(volume_id: str) -> None:
+def _remove_output(volume_id: str) -> None:
     """Remove the output of an ended re-encryption."""
     for kind in ('json', 'log'):
         with contextlib.suppress(FileNotFoundError):
@@ -310,7 +310,7 @@ def _stop(volume_ids: Iterable[str], seconds: float) -> list[str]:
         for volume_id in list(left):
             found = processes(volume_id)
             if not found:
-                _forget(volume_id)
+                _remove_output(volume_id)
                 left.remove(volume_id)
             for pid in found:
                 if pid not in told and time.monotonic() <= deadline:

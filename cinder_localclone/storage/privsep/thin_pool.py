@@ -35,7 +35,7 @@ LIMIT = 10
 #: Modes of a pool with writable metadata; in the second it has no free space.
 _WRITES, _FULL = 'rw', 'out_of_data_space'
 #: Text in dmsetup's error if there is no metadata snapshot to release.
-_NONE = 'Invalid argument'
+_NO_SNAPSHOT = 'Invalid argument'
 
 
 class Thin(typing.NamedTuple):
@@ -103,10 +103,10 @@ def check(group: str, lv: str, timeout: float) -> None:
     :raises WrongDevice: if the LV's path leads elsewhere
     """
     configuration.require_groups(group)
-    thin = _thin(group, lv, timeout)
+    thin = _pool_and_id(group, lv, timeout)
     if thin:
         pool = sysfs.name_of(thin[0])
-        _mode(dm_control.status(pool, timeout), pool, (_WRITES, _FULL))
+        _require_mode(dm_control.status(pool, timeout), pool, (_WRITES, _FULL))
 
 
 @privsep.entrypoint
@@ -120,12 +120,12 @@ def block(group: str, lv: str, timeout: float) -> int:
     :raises WrongDevice: if the LV's path leads elsewhere
     """
     configuration.require_groups(group)
-    thin = _thin(group, lv, timeout)
+    thin = _pool_and_id(group, lv, timeout)
     return state.SECTOR * dm_tables.parse_pool_block(
         dm_control.table(thin[0], timeout)) if thin else 0
 
 
-def _thin(group: str, lv: str, limit: float) -> tuple[str, int] | None:
+def _pool_and_id(group: str, lv: str, limit: float) -> tuple[str, int] | None:
     """Return the device number of an LV's pool, and the LV's id in the pool.
 
     :returns: device number as major:minor; None if the LV is not thin
@@ -143,7 +143,7 @@ def _thin(group: str, lv: str, limit: float) -> tuple[str, int] | None:
 
 def _located(group: str, lv: str, limit: float) -> Thin | None:
     """Return the location of an LV; None if it is not thin."""
-    thin = _thin(group, lv, limit)
+    thin = _pool_and_id(group, lv, limit)
     if thin is None:
         return None
     number, device = thin
@@ -163,11 +163,11 @@ def _dump(group: str, lv: str, size: int, region: int, limit: float,
         return None
     pool, metadata, device = thin
     dump = thin_map.Dump(device, size, region, most)
-    with _alone(metadata, limit), _snapshot(pool, limit):
-        held = _held(pool, limit)
+    with _map_lock(metadata, limit), _snapshot(pool, limit):
+        held = _snapshot_block(pool, limit)
         process.stream(dump.feed, 'thin_dump', '--metadata-snap', '--dev-id',
                        str(device), metadata, timeout=limit)
-        if held == '-' or _held(pool, limit) != held:
+        if held == '-' or _snapshot_block(pool, limit) != held:
             raise thin_map.OddMap('another program has released the snapshot')
     return dump
 
@@ -192,8 +192,8 @@ def to_be_written(group: str, lv: str, blocks: int, timeout: float
     if thin is None:
         raise thin_map.OddMap('%s/%s is not thin' % (group, lv))
     pool = thin.pool
-    with _alone(thin.metadata, timeout):
-        free = dm_tables.parse_pool_space(_check(pool, timeout, (_WRITES,)))
+    with _map_lock(thin.metadata, timeout):
+        free = dm_tables.parse_pool_space(_prepare(pool, timeout, (_WRITES,)))
         # Guests write to the pool as well.
         if free < 2 * blocks:
             raise exceptions.PoolOutOfSpace(
@@ -201,7 +201,8 @@ def to_be_written(group: str, lv: str, blocks: int, timeout: float
         try:
             yield thin
             # A failed commit of the metadata shows only in the pool's mode.
-            _mode(dm_control.status(pool, timeout), pool, (_WRITES, _FULL))
+            _require_mode(dm_control.status(pool, timeout), pool,
+                          (_WRITES, _FULL))
         finally:
             # On failure the next use releases it; the written blocks matter
             # more.
@@ -226,7 +227,7 @@ def release(group: str, pool: str, timeout: float) -> bool:
         return False  # the pool is not active
     limit = min(timeout, LIMIT)
     metadata = _metadata(number, limit)
-    with _alone(metadata, limit):
+    with _map_lock(metadata, limit):
         return _release_left(device, limit)
 
 
@@ -241,13 +242,13 @@ def _metadata(number: str, timeout: float) -> str:
     return path
 
 
-def _held(pool: str, timeout: float) -> str:
+def _snapshot_block(pool: str, timeout: float) -> str:
     """Return the block of a pool's metadata snapshot; '-' if it has none."""
     return dm_tables.parse_metadata_snapshot(dm_control.status(pool, timeout))
 
 
-def _alone(metadata: str, timeout: float
-           ) -> contextlib.AbstractContextManager[int]:
+def _map_lock(metadata: str, timeout: float
+              ) -> contextlib.AbstractContextManager[int]:
     """Lock a pool's map against other readers on this node.
 
     :param metadata: path of the pool's metadata device
@@ -262,7 +263,7 @@ def _snapshot(pool: str, timeout: float) -> Iterator[None]:
 
     :raises PoolFails: if the pool can't write its metadata
     """
-    _check(pool, timeout, (_WRITES, _FULL))
+    _prepare(pool, timeout, (_WRITES, _FULL))
     try:
         _message(pool, 'reserve_metadata_snap', timeout)
     except exceptions.CommandTimeout:
@@ -274,7 +275,7 @@ def _snapshot(pool: str, timeout: float) -> Iterator[None]:
         _release(pool, timeout)
 
 
-def _check(pool: str, timeout: float, modes: tuple[str, ...]) -> str:
+def _prepare(pool: str, timeout: float, modes: tuple[str, ...]) -> str:
     """Prepare a pool for a metadata snapshot, and return its status.
 
     A snapshot left behind is released.
@@ -285,14 +286,14 @@ def _check(pool: str, timeout: float, modes: tuple[str, ...]) -> str:
         not allow this
     """
     status = dm_control.status(pool, timeout)
-    _mode(status, pool, modes)
+    _require_mode(status, pool, modes)
     if dm_tables.parse_metadata_snapshot(status) != '-':
         _release(pool, timeout)
     return status
 
 
-def _mode(status: str, pool: str, modes: tuple[str, ...]) -> None:
-    """Check the mode in a pool's status; for errors see :func:`_check`."""
+def _require_mode(status: str, pool: str, modes: tuple[str, ...]) -> None:
+    """Check the mode in a pool's status; for errors see :func:`_prepare`."""
     mode, host = dm_tables.parse_pool_mode(status), socket.gethostname()
     if mode == _FULL and mode not in modes:
         raise exceptions.PoolOutOfSpace(pool=pool, host=host)
@@ -302,7 +303,7 @@ def _mode(status: str, pool: str, modes: tuple[str, ...]) -> None:
 
 def _release_left(pool: str, timeout: float) -> bool:
     """Release a metadata snapshot, if the pool's status shows one."""
-    if _held(pool, timeout) == '-':
+    if _snapshot_block(pool, timeout) == '-':
         return False
     return _release(pool, timeout)
 
@@ -312,7 +313,7 @@ def _release(pool: str, timeout: float) -> bool:
 
     :returns: whether there was a snapshot
     """
-    return process.run_unless(_NONE, 'dmsetup', 'message', pool, '0',
+    return process.run_unless(_NO_SNAPSHOT, 'dmsetup', 'message', pool, '0',
                               'release_metadata_snap', timeout=timeout)
 
 

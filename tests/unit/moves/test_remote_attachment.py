@@ -794,8 +794,8 @@ class DetachedByForceTest(remote_case.Passed):
 
         By design: as for a source that does not answer
         (:meth:`.iscsi_initiator.Sessions.end_if_down`,
-        :func:`.delete._is_closed`) the session of what no attachment names
-            goes first if it is down.
+        :func:`.delete._wait_until_closed`) the session of what no attachment
+            names goes first if it is down.
         """
         self.useFixture(remote_guest_case.Kernel(
             self.b, self.handle, self.volume.id))
