@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base classes of the sub-commands."""
+"""Base classes of the sub-commands: names of volumes, errors and tables."""
 
 import argparse
 from collections.abc import Callable
@@ -21,9 +21,12 @@ Table = tuple[Sequence[str], list[tuple]]
 
 def _by_id(find: Callable[[str], str], parsed_args: argparse.Namespace
            ) -> None:
-    """Replace the names of volumes by their IDs.
+    """Replace the names of volumes in parsed arguments by their IDs, in place.
 
-    An empty name, such as an unset variable, is not taken for all volumes.
+    An empty VOLUME, such as an unset shell variable, is looked up too and
+    refused. Only a missing VOLUME means all volumes.
+
+    :param find: ``find(name or ID)`` returns the ID
     """
     one = getattr(parsed_args, 'volume', None)
     if one is not None:
@@ -34,21 +37,31 @@ def _by_id(find: Callable[[str], str], parsed_args: argparse.Namespace
 
 
 class Words:
-    """Base of all sub-commands, with any kind of output."""
+    """Mix-in of all sub-commands: errors in words, names instead of IDs.
+
+    A sub-command with other output than a table, such as metrics, combines it
+    with cliff's own class. All others derive from :class:`Command`.
+    """
 
     app: 'cinder_localclone.cmd.main.LocalClone'
     #: Whether VOLUME may be a name, which requires the database.
     takes_names = True
 
     def get_epilog(self) -> str:
-        """Return ''. (cliff's epilog searches all packages for its own name.)
+        """Return ''.
+
+        cliff's own method searches all installed packages for the package of
+        the sub-command, to print its name.
         """
         return ''
 
     def run(self, parsed_args: argparse.Namespace) -> int:
-        """Run the sub-command, with errors as sentences.
+        """Run the sub-command, and convert any error to a sentence.
 
-        :raises CommandError: for any error, except with --debug
+        --json applies here, and names of volumes are replaced by their IDs.
+
+        :raises CommandError: for any error. With --debug the error itself is
+            raised
         """
         if self.app.options.json:
             parsed_args.formatter = 'json'
@@ -83,10 +96,11 @@ class Command(Words, lister.Lister):
 
 def with_fields(table: Table, fields: Sequence[typing.Any], wanted: bool
                 ) -> Table:
-    """Return a table with additional values for JSON. Pure.
+    """Return a table with an additional column "Fields" for JSON. Pure.
 
-    :param fields: for each row, its texts as values
-    :param wanted: whether the output is JSON
+    :param fields: for each row, the values of its texts for a program, such as
+        sizes in bytes; None for a row without any
+    :param wanted: whether the output is JSON; otherwise the table is unchanged
     """
     columns, rows = table
     if not wanted:

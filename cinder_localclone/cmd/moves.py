@@ -16,15 +16,18 @@ from cinder_localclone.service import operator as backends
 
 COLUMNS = ('Volume', 'From', 'To', 'Phase', 'Size GiB', 'Percent',
            'MiB/s', 'Seconds left', 'Pace', 'Remark')
-#: Phases in which a move has copied all data when it disappears.
+#: Phases of a move before its end with all data copied. If a move is no longer
+#: listed after such a phase, its copy was completed.
 COPIED = ('migrating', 'completing')
-#: The remark for a node with a dead service.
+#: The remark if the node in question has a dead service.
 DOWN = 'not asked: its service is down'
 
 
 def progress(backend: backends.Backend, over: bool = True,
              source: str | None = None) -> list[dict]:
-    """Return a dictionary for each move.
+    """Return the rows of the table, as a dictionary for each move.
+
+    The destination of each move is asked for its progress.
 
     :param over: whether to include ended moves with a pending cleanup
     :param source: only moves from this service host
@@ -83,7 +86,11 @@ def _row(ask, move, obstacles: Callable[[str], str]):
 
 
 def _obstacles(ask, host):
-    """Return what prevents a node from its cleanup after a move."""
+    """Return the problems of a node, because a move waits for this node.
+
+    :returns: texts of the node, or the reason why it does not answer; '' for
+        none
+    """
     answer, problem = ask(host, 'describe')
     return '; '.join(answer['problems']) if answer else problem
 
@@ -100,7 +107,7 @@ class Bars:
             bars.TextColumn('{task.fields[rest]}'),
             console=console.Console(stderr=True))
         self._tasks: dict = {}
-        #: Whether each shown move has copied all data, if known.
+        #: By shown move: whether its disappearance means a complete copy.
         self._copied: dict = {}
 
     def __enter__(self) -> 'Bars':
@@ -115,7 +122,11 @@ class Bars:
         self._shown.console.print(text, highlight=False, soft_wrap=True)
 
     def show(self, rows: list[dict]) -> None:
-        """Show the result of :func:`progress`; missing moves have ended."""
+        """Update all bars.
+
+        :param rows: the result of :func:`progress`. A move missing in it, but
+            shown before, has ended
+        """
         for row in rows:
             key = row['Volume'], row['From'], row['To']
             if key not in self._tasks:
@@ -138,7 +149,7 @@ class Bars:
 def watch(backend: backends.Backend, seconds: float | None) -> None:
     """Show progress bars on standard error until no volume moves.
 
-    :param seconds: the time limit; None for no limit
+    :param seconds: the time limit; None or 0 for no limit
     """
     deadline = time.monotonic() + seconds if seconds else None
     with Bars() as bars:
@@ -151,6 +162,7 @@ def watch(backend: backends.Backend, seconds: float | None) -> None:
 
 
 def _rest(row):
+    """Return the text after a bar: the remark, or else rate and time."""
     if row['Remark'] or not row['MiB/s']:
         return row['Remark']
     return '%s MiB/s  %s s left  %s' % (

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies: their queue, their progress and their pace, as values. Pure.
+"""The queue, the progress and the pace of copies, as values. Pure.
 
-Every node computes the queue from the same rows in the same order, so all
-nodes get the same result without asking each other. A volume waiting in the
-queue can be used as any other volume during its copy. :mod:`.moves.pace`
-computes the speed of a copy.
+A copy is the hydration of a committed move. Every node computes the queue from
+the same rows in the same order, so all nodes get the same result without
+asking each other. A guest can use a volume while its copy waits in the queue,
+as well as during the copy. :mod:`.moves.pace` computes the speed of a copy.
 """
 
 import collections
@@ -19,22 +19,28 @@ from cinder_localclone.core import state
 
 
 class Pace(str, enum.Enum):
-    """The speed of a copy beside the I/O of the guest."""
+    """The choice of an operator: how a copy regards the I/O of the guest."""
 
-    #: Slowly while the guest does I/O, else quickly.
+    #: Slow while the guest does I/O, fast once it has rested for a moment.
     YIELD = 'yield'
     #: At full speed always.
     FULL = 'full'
-    #: At the lowest speed until the guest has been idle for longer.
+    #: As YIELD, but the guest must have rested for some seconds; see
+    #: :data:`.moves.pace.RESTED`.
     SPARE = 'spare'
 
 
 class Speed(str, enum.Enum):
-    """The speed of a copy at a moment, and its reason."""
+    """The speed of a running copy at a moment, by its reason."""
 
+    #: Nothing slows the copy: the guest rests, or the pace is FULL.
     FULL = 'full'
+    #: As slow as possible, or stopped, for the guest or for waiting callers.
     YIELDING = 'yielding'
+    #: Beside a working guest, but faster than YIELDING: otherwise the copy
+    #: would not reach its minimum rate, :data:`.moves.pace.FLOOR`.
     FLOOR = 'floor'
+    #: Held back by the common limit of all copies to the node.
     LIMITED = 'limited'
 
 
@@ -44,7 +50,10 @@ _IN_WORDS: dict[str, str] = {
 
 
 def speed_in_words(speed: str) -> str:
-    """Return a speed for an operator; an unknown speed unchanged."""
+    """Return the text of a speed for an operator.
+
+    :param speed: a :class:`Speed`; an unknown speed is returned unchanged
+    """
     return _IN_WORDS.get(speed, speed)
 
 
@@ -52,17 +61,18 @@ def speed_in_words(speed: str) -> str:
 class Settings:
     """An operator's settings for the copies to a node.
 
-    :param limit: bytes a second of all copies together; 0: none
+    :param pace: the pace of volumes without a pace in their type
+    :param limit: bytes a second of all copies together; 0: no limit
     """
 
     pace: Pace = Pace.YIELD
     limit: int = 0
 
     def of(self, extra_spec: str) -> Pace:
-        """Return the pace of a volume.
+        """Return the pace of a volume's copy.
 
-        :param extra_spec: pace in its type; '' or an unknown word: the pace of
-            the node
+        :param extra_spec: pace in its volume type; '' or an unknown word: the
+            pace of these settings
         """
         word = extra_spec.strip()
         return Pace(word) if word in tuple(Pace) else self.pace
@@ -70,24 +80,28 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """The hydration settings for the kernel; see :class:`.state.Geometry`."""
+    """The numbers that set the speed of a clone's hydration in the kernel.
+
+    For both see :class:`.state.Geometry`.
+    """
 
     threshold: int
     batch: int
 
 
-#: The kernel copies no further region.
+#: The step with which the kernel copies no further region.
 STANDSTILL = Step(0, 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """The counters of the kernel at a moment.
+    """The kernel's counts of the I/O of a guest and of its volume's copy.
 
-    :param ios: completed reads and writes of the handle
+    :param ios: completed reads and writes of the handle, by the guest
     :param in_flight: reads and writes of the handle not completed yet
-    :param copied: bytes written to the LV by the copy, not by the guest. A
-        difference of two counters, inexact by the I/O in flight between them
+    :param copied: bytes written to the LV by the copy. It is the bytes written
+        to the LV less the bytes written to the handle, so it is inexact by the
+        I/O in flight between the two devices
     """
 
     ios: int
@@ -96,10 +110,10 @@ class Seen:
 
 
 def parse_seen(handle: str, lv: str) -> Seen:
-    """Read the statistics of two disks (Documentation/block/stat.rst).
+    """Parse the statistics of a handle and of the destination LV below it.
 
-    Every write of the guest reaches the LV. The other writes to the LV are the
-    copy.
+    The format is of Documentation/block/stat.rst. Every write of the guest
+    reaches the LV. All other writes to the LV are from the copy.
 
     :param handle: statistics of the handle
     :param lv: statistics of the LV
@@ -115,14 +129,17 @@ def parse_seen(handle: str, lv: str) -> Seen:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A committed move with, possibly, data left to copy.
+    """A copy in the queue: a committed move in phase "migrating".
+
+    All of its data may be local already.
 
     :param attached: whether an instance has the volume
     :param awaited: whether a snapshot or a clone waits for the copy's end
-    :param stalled: seconds since the epoch when the running copy was last seen
-        to make no progress; 0: never, or it has made progress since
+    :param stalled: time of the latest report of the running copy's stall, in
+        seconds since the epoch; 0: the copy makes progress, or is not known to
+        stall
     :param began: when the move began, seconds since the epoch
-    :param pace: pace in the volume's type; see :mod:`.pace`
+    :param pace: pace in the volume's type, '' without; see :meth:`Settings.of`
     :param migrating: whether two nodes have the volume attached during a live
         migration of its instance
     """
@@ -140,7 +157,7 @@ class Entry:
 
     @property
     def ends(self) -> frozenset[str]:
-        """The service hosts of both nodes."""
+        """The service hosts of source and destination."""
         return frozenset((self.source, self.destination))
 
 
@@ -157,7 +174,10 @@ class Limits:
 
 
 def position_in_words(position: int) -> str:
-    """Return the state of a waiting copy for an operator."""
+    """Return the text "waiting in the queue" for an operator, with a number.
+
+    :param position: number of the waiting copy; see :class:`Position`
+    """
     suffix = 'th' if position % 100 in (11, 12, 13) else {
         1: 'st', 2: 'nd', 3: 'rd'}.get(position % 10, 'th')
     return 'waiting in the queue (%d%s)' % (position, suffix)
@@ -167,8 +187,8 @@ def position_in_words(position: int) -> str:
 class Position:
     """A copy's position in the queue.
 
-    :param number: 0 if the copy runs; else its number among the waiting copies
-        with a node in common
+    :param number: 0 if the copy may run. Otherwise its number, from 1, among
+        the waiting copies from or to either of its nodes
     """
 
     entry: Entry
@@ -184,13 +204,16 @@ def positions(entries: Iterable[Entry], limits: Limits,
               dead: Collection[str]) -> dict[str, Position]:
     """Return the queue positions of all copies of a backend, by move id.
 
-    The first copy within the limits runs, then the next. A waiting copy does
-    not block copies between other nodes.
+    First come copies awaited by a snapshot or a clone, then copies of attached
+    volumes, then all others; among these the oldest move is first. In this
+    order each copy runs if both its nodes are within their limits. A waiting
+    copy does not block copies between other nodes.
 
     A stalled copy comes after all copies in progress, and a copy with a dead
-    node comes last. Either may still continue, but keeps no other copy from
-    running.
+    node comes last. Both get a free slot, but no slot needed by a copy in
+    progress.
 
+    :param entries: in any order
     :param dead: service hosts with a volume service that is down
     """
     into, out_of = collections.Counter[str](), collections.Counter[str]()
@@ -223,13 +246,15 @@ def _has_slot(count: int, limit: int) -> bool:
 class Progress:
     """The progress of a copy.
 
-    :param percent: of the regions, 0 to 100
+    :param percent: local regions of all regions, 0 to 100
     :param rate: bytes a second over the last samples; None before two samples
     :param seconds_left: None without a rate
-    :param pause: seconds until the next try; see
-        :class:`.moves.hydration.Brake`
-    :param position: in the queue; see :func:`positions`. 0: it does not wait
-    :param pace: the :class:`Speed` at this moment; '' if the copy must not run
+    :param pause: seconds until the next try of a failing copy, 0 without
+        failures; see :class:`.moves.hydration.Brake`
+    :param position: number in the queue, 0 if the copy does not wait; see
+        :class:`Position`
+    :param pace: the :class:`Speed` at this moment, not the :class:`Pace`; ''
+        if the copy does not run
     """
 
     percent: float

@@ -1,31 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 """The move record: a move in the columns of a hidden volume row. Pure.
 
-No other module reads or writes these columns, or builds an SQL pattern for
-them:
+Other modules read and write these columns of a move record by the functions
+here. The exceptions: ``host`` is read directly, and
+:mod:`cinder_localclone.db.moves` writes ``size`` and ``host`` of a new record,
+a new ``provider_location``, and the columns exchanged by the identity swap.
 
 ``migration_status``
-    "target:" and the volume's id, as in Cinder's own migration
+    "target:" and the volume's id, as in the destination row of Cinder's own
+    migration
 ``replication_driver_data``
     the token (:class:`.state.Token`): version, phase, nonce, geometry. Only
     compare-and-swap changes it, and the identity swap leaves it alone
 ``replication_extended_status``
-    the requester of the move; for a stalled copy also the time of its stall
+    the requester of the move; for a stalled copy also the time of the latest
+    report of the stall
 ``display_description``
     the initiator allowed to log in to the source's export
 ``provider_location``, ``provider_auth``
     the location and the credentials of the source's export
 ``provider_id``
-    the encryption of the volume; it goes with the volume's data
+    the encryption of the volume; the identity swap exchanges it with the
+    volume's row, like the LV
 ``previous_status``
-    the status to give back to a volume held by the move
-``size``, ``host``, ``name_id``
-    the size copied; the node and the LV of the pending cleanup
+    the status of the volume before the move held it
+``size``
+    the size copied, in GiB
+``host``, ``name_id``
+    the node and the LV not in the volume's row: of the destination before the
+    commit, of the source afterwards. The cleanup after the move removes this
+    LV
 
-A move without a request to attach *holds* its volume: from the intent to the
-commit, or until it has failed, the status is ``maintenance`` instead of
-``available``. Cinder's API then refuses to attach, delete, extend or snapshot
-the volume. Such a request would be sent to the old home. Each change of
+A move of an available volume *holds* the volume, unless an attach has
+requested it. From the creation of the record to the commit or the failure of
+the move, the volume has the status ``maintenance`` instead of ``available``.
+Cinder's API then refuses to attach, delete, extend or snapshot the volume:
+Cinder would send such a request to the former home. Each change of
 ``previous_status`` is in the same transaction as the change of the volume's
 status.
 """
@@ -62,24 +72,25 @@ def are(volumes: Any, *phases: state.Phase) -> list[Any]:
 
 
 def target(volume_id: str) -> str:
-    """Return the ``migration_status`` of the destination row of a move.
+    """Return the ``migration_status`` of a volume's move records.
 
-    Cinder's own migration gives its destination row the same.
+    The destination row of Cinder's own migration has the same value.
     """
     return _TARGET + volume_id
 
 
 def target_of(row: Any) -> str | None:
-    """Return the id of the volume that moves to a row; None if none does.
+    """Return the volume id in the ``migration_status`` of a row, or None.
 
-    The move may be Cinder's own migration: see :func:`is_move_record`.
+    The row is a move record of this volume, or the destination of Cinder's own
+    migration: see :func:`is_move_record`.
     """
     text = row.migration_status or ''
     return text[len(_TARGET):] if text.startswith(_TARGET) else None
 
 
 def volume_of(record: Any) -> str:
-    """Return the id of a record's volume."""
+    """Return the id of the volume of a move record."""
     return target_of(record) or ''
 
 
@@ -92,7 +103,10 @@ def is_move_record(volume: objects.Volume) -> bool:
 
 def encode(volume_id: str, token: state.Token, location: str, auth: str,
            initiator: str, provider_id: str | None) -> dict[str, Any]:
-    """Return the columns of a new record except those of :func:`hold`.
+    """Return the columns of a new record, before :func:`hold`.
+
+    ``size``, ``host`` and the columns without a meaning for the move are left
+    to the caller.
 
     :param location: of the source's export, in the form of a provider_location
     :param auth: its one-time credentials, in the form of a provider_auth
@@ -116,7 +130,8 @@ def decode(record: Any, volume: Any | None, own_lv: str) -> state.Move:
     """Return the move in a record.
 
     :param volume: the row of the volume; None if it is gone
-    :param own_lv: the LV name for the record's own id
+    :param own_lv: the LV name by the record's id, not by its ``name_id``: the
+        destination LV of the move
     :raises InvalidToken: if the record can't be understood
     """
     committed = is_committed(record)
@@ -143,7 +158,8 @@ def decode(record: Any, volume: Any | None, own_lv: str) -> state.Move:
 def is_committed(record: Any) -> bool:
     """Return whether the identities are swapped.
 
-    After the swap the record has the volume's LV.
+    Before the swap the LV of a record has the record's own id. Afterwards the
+    record names the LV of the source.
     """
     return bool(record.name_id != record.id)
 
@@ -151,28 +167,33 @@ def is_committed(record: Any) -> bool:
 def is_as_told(record: Any, move: state.Move) -> bool:
     """Return whether a record is unchanged since a move was read from it.
 
-    The identities count as much as the token: a commit leaves the token alone,
-    and its answer may have been lost.
+    This is the compare of each compare-and-swap. The token alone is not
+    enough: a commit leaves the token unchanged. If the database commits but
+    its answer is lost, the caller does not know of the commit.
     """
     return bool(record.replication_driver_data == str(move.token)
                 and is_committed(record) == move.committed)
 
 
 def phase_word(record: Any) -> str:
-    """Return the phase in a record's token as text."""
+    """Return the text of the phase in a record's token, known or not."""
     word: str = record.replication_driver_data.split(':')[1]
     return word
 
 
 def enter(record: Any, token: state.Token) -> None:
-    """Write the token of the phase that a move enters."""
+    """Write the token of a move's new phase; the caller has compared the old.
+    """
     record.replication_driver_data = str(token)
 
 
 def _extra_bytes(record: Any) -> int:
     """Return the bytes of the backing devices beyond the volume's size.
 
-    The volume itself may be gone.
+    The record tells the length of the header, because the row of the volume
+    may be gone.
+
+    :raises InvalidToken: if the encryption can't be understood
     """
     try:
         recorded = volume_types.Recorded.parse(record.provider_id)
@@ -194,16 +215,18 @@ def asked_by(record: Any) -> state.Asked:
 def note_stalled(record: Any, since: int | None) -> None:
     """Record that a copy makes no progress, or has made progress again.
 
-    :param since: seconds since the epoch; None: the copy makes progress
+    :param since: the time of this report, not of the last progress, in seconds
+        since the epoch. A copy without progress is reported again and again.
+        None: the copy makes progress
     """
     record.replication_extended_status = asked_by(record).value + (
         '' if since is None else '%s%d' % (_STALLED, since))
 
 
 def stalled_since(record: Any) -> float:
-    """Return since when a copy makes no progress; 0 if it does.
+    """Return the time of the latest report of a stall; 0 without a stall.
 
-    The unit is seconds since the epoch.
+    The unit is seconds since the epoch. The stall itself began earlier.
     """
     return float((record.replication_extended_status or '').partition(
         _STALLED)[2] or 0)
@@ -212,10 +235,14 @@ def stalled_since(record: Any) -> float:
 # -- the hold of a volume
 
 def hold(row: Any, record: Any, asked_by: state.Asked) -> None:
-    """Change the status of a volume at the beginning of its move.
+    """Record the requester of a move, and hold the volume if necessary.
 
-    ``migrating`` stays until Cinder's manager has recorded the new home. Until
-    then no other move may begin.
+    An available volume is held, unless an attach has requested the move. The
+    result of an earlier migration is removed from ``migration_status``. In a
+    migration by Cinder this column stays ``migrating`` until Cinder's manager
+    has recorded the new home. Until then no other move may begin.
+
+    :param row: the row of the volume
     """
     record.replication_extended_status = asked_by.value
     if asked_by is not state.Asked.MIGRATION:
@@ -230,15 +257,19 @@ def holds(record: Any) -> bool:
 
 
 def has_lost_hold(row: Any, record: Any) -> bool:
-    """Return whether a held volume was taken away from its move.
+    """Return whether the status of a held volume was changed by another.
 
     An administrator can do so with a reset of the status, or a forced delete.
+    The move must not commit then.
     """
     return holds(record) and bool(row.status != statuses.HELD)
 
 
 def give_back(row: Any | None, record: Any) -> None:
-    """End the hold of a volume, after its move has committed or failed."""
+    """End the hold of a volume, after its move has committed or failed.
+
+    A volume without a hold, or with a changed status, keeps its status.
+    """
     if holds(record) and row is not None and row.status == statuses.HELD:
         row.status = record.previous_status
     record.previous_status = None

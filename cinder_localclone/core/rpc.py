@@ -15,27 +15,28 @@ definition" leads to the code that acts:
 - ``rpc.at_home(revert, reconciler, volume, ...)``: on the home of a volume.
 - ``rpc.cast(host, reconcile, node, ...)`` sends the call and does not wait.
 
-The first argument is the subject: the node, or an object with the node. It
-does not cross the bus. The peer puts its own subject in that place, by the
-name of the parameter (``node``, ``reconciler``) or of the class of a method
-(``Connections.connect``: ``connections``). The other arguments, and the
-result, are plain JSON values; others raise TypeError before anything is sent.
+The first argument is the *subject*: the node, or an object with the node. It
+does not cross the bus. The peer passes its own subject instead: the attribute
+of its ``service.assembly.Service`` with the name of the parameter (``node``,
+``reconciler``), or of the class of a bound method (``Connections.connect``:
+``connections``). The other arguments, and the result, are plain JSON values;
+others raise TypeError before anything is sent.
 
 Packages call downwards only. Two functions are called from a package below
 their own. These are declared in :mod:`.interfaces.peers` by :func:`declared`,
 and their implementations have the decorator :func:`answers`.
 
-:data:`METHODS` has all methods: ``service.rpc`` sends and ``service.endpoint``
-answers by it, the operator's command calls by name, and the contributor's page
-has a table of it. Nodes call each other in the same version only: a change of
-a method or its arguments increments ``service.rpc.VERSION`` and needs no care
-of older nodes.
+:data:`METHODS` has all methods. ``service.rpc`` sends the calls,
+``service.endpoint`` answers them, the operator's command calls methods by
+name, and the contributor's page has a table of them. Nodes call each other in
+the same version only. So each change of a method or its arguments increments
+``service.rpc.VERSION``, and needs no compatibility with older nodes.
 
 Errors cross the bus as their class and their text. An error of
-:mod:`.exceptions` or :mod:`.encryption_exceptions` arrives as itself, with its
-text and its ``user_message``. Any other error, also of Python or Cinder,
-arrives as LocalCloneError with its text. A text without the name of the peer
-begins with its host.
+:mod:`.exceptions` or :mod:`.encryption_exceptions` is raised at the caller in
+its own class, with its text and its ``user_message``. Any other error, also of
+Python or Cinder, is raised as LocalCloneError with its text. Unless the text
+has the name of the peer, "On <host>:" is put before it.
 """
 
 from collections.abc import Callable
@@ -49,10 +50,12 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core import objects
 
-#: Seconds within which a running service answers a prompt method.
+#: The time limit of a prompt method in seconds. Such a method takes only a
+#: moment on a running service, so a peer silent for longer is down.
 PROMPT = 8
 
-#: The node where a method acts.
+#: The part of the node where a method acts. An error about a silent node
+#: depends on it; see ``service.rpc``.
 HOME = 'the home of the volume'
 SNAPSHOT = 'the node with the snapshot'
 SOURCE = 'the source of the move'
@@ -71,20 +74,22 @@ class Method:
     """A function that other nodes can call.
 
     :param name: its name on the message bus
-    :param where: the node where it acts, for the contributor's page
+    :param where: the part of the node where it acts, such as :data:`HOME`: it
+        chooses the error for a silent node, and is in the contributor's page
     :param function: the implementation; None until it is imported
-    :param origin: the dotted name of the implementation
+    :param origin: the dotted name of the implementation, or of the declaration
+        until then
     :param signature: of the arguments that cross the bus
     :param subject: the name of its first argument on the peer
-    :param prompt: whether it answers within :data:`PROMPT` seconds
-    :param times: its time limit as a multiple of ``localclone_peer_timeout``,
-        if it is not prompt
+    :param prompt: whether its time limit is :data:`PROMPT`
+    :param times: otherwise its time limit as a multiple of
+        ``localclone_peer_timeout``
     :param casts: whether it can also be sent without waiting for its end
     :param expected: errors that the peer does not log as its own failure
-    :param gives_way: whether copies on the peer slow down meanwhile, because
-        the owner of the volume waits
-    :param local: arguments that do not cross the bus, with their values on the
-        peer
+    :param gives_way: whether copies on the peer slow down or stop meanwhile,
+        because the owner of the volume waits for the method
+    :param local: arguments with a fixed value in each call by a peer. They do
+        not cross the bus; a plain call on this node passes them as usual
     """
 
     name: str
@@ -101,15 +106,15 @@ class Method:
     local: Mapping[str, typing.Any] = dataclasses.field(default_factory=dict)
 
     def seconds(self, work: float) -> float:
-        """Return how many seconds to wait for its answer.
+        """Return its time limit in seconds.
 
-        :param work: seconds for work that a peer does
+        :param work: ``localclone_peer_timeout``
         """
         return PROMPT if self.prompt else self.times * work
 
     def bind(self, *args: typing.Any, **kwargs: typing.Any
              ) -> dict[str, typing.Any]:
-        """Return the arguments that cross the bus, by name.
+        """Check the arguments of a call; return them by name for the bus.
 
         :raises TypeError: if they do not fit its signature, or are not plain
             JSON
@@ -121,7 +126,7 @@ class Method:
 
     def answer(self, service: typing.Any, arguments: Mapping[
             str, typing.Any]) -> typing.Any:
-        """Run it for a peer.
+        """Run it on this node for a peer, and return its result.
 
         :param service: of this node, with the subjects as attributes
         :param arguments: the arguments from the bus
@@ -139,7 +144,8 @@ class Method:
         return result
 
 
-#: Methods by their name on the bus, and names by function.
+#: Methods by their name on the bus, and names by function: of the declaration
+#: and of the implementation.
 METHODS: dict[str, Method] = {}
 _OF: dict[Callable[..., typing.Any], str] = {}
 
@@ -149,17 +155,21 @@ class Calls(typing.Protocol):
 
     def call(self, host: str, method: Method,
              arguments: Mapping[str, typing.Any]) -> typing.Any:
-        """Run a method on a node, and wait for its result.
+        """Run a method on another node, and wait for its result.
 
         :param host: service host, without pool
-        :raises PeerUnreachable: if the node does not answer in time
+        :raises PeerUnreachable: if the node does not answer in time; by the
+            method's ``where`` a subclass
         :raises OtherVersion: if the node runs another version of the driver
         :raises LocalCloneError: as the method
         """
 
     def cast(self, host: str, method: Method,
              arguments: Mapping[str, typing.Any]) -> None:
-        """Send a method; the call may be lost. Raises nothing."""
+        """Send a method, and do not wait; the call may be lost.
+
+        Raises nothing.
+        """
 
 
 def method(name: str, where: str = ANY, **how: typing.Any
@@ -180,9 +190,10 @@ def method(name: str, where: str = ANY, **how: typing.Any
 
 def declared(name: str, where: str = ANY, **how: typing.Any
              ) -> Callable[[_Function], _Function]:
-    """Declare a function of a higher package; see :func:`answers`.
+    """Declare a function implemented in a higher package.
 
-    The parameters are the same as of :func:`method`.
+    The decorated function is only the declaration; its implementation has the
+    decorator :func:`answers`. The parameters are those of :func:`method`.
     """
     def declare(function: _Function) -> _Function:
         _register(name, where, function, how)
@@ -192,9 +203,10 @@ def declared(name: str, where: str = ANY, **how: typing.Any
 
 def answers(declaration: Callable[..., typing.Any]
             ) -> Callable[[_Function], _Function]:
-    """Mark the implementation of a function declared by :func:`declared`.
+    """Register the implementation of a function declared by :func:`declared`.
 
-    :raises TypeError: if it has other parameters
+    :param declaration: the declared function
+    :raises TypeError: if the implementation has other parameters
     """
     def implement(function: _Function) -> _Function:
         found = of(declaration)
@@ -230,14 +242,14 @@ def _origin(function: Callable[..., typing.Any]) -> str:
 
 def _crossing(function: Callable[..., typing.Any]
               ) -> dict[str, inspect.Parameter]:
-    """Return all parameters of a function except the first."""
+    """Return all parameters of a function except its subject, the first."""
     found = dict(inspect.signature(function).parameters)
     del found[next(iter(found))]
     return found
 
 
 def _subject(function: Callable[..., typing.Any]) -> str:
-    """Return the name of a function's subject."""
+    """Return the attribute of the peer's service with a function's subject."""
     first = next(iter(inspect.signature(function).parameters))
     if first != 'self':
         return first
@@ -245,7 +257,8 @@ def _subject(function: Callable[..., typing.Any]) -> str:
 
 
 def of(function: Callable[..., typing.Any]) -> Method:
-    """Return the method of a declared function."""
+    """Return the :class:`Method` of a declared function or of its declaration.
+    """
     return METHODS[_OF[function]]
 
 
@@ -255,8 +268,10 @@ def at(host: str, function: Callable[
         **kwargs: _Arguments.kwargs) -> _Result:
     """Run a function on a node, and return its result.
 
+    On this node the function is called directly, without the bus.
+
     :param host: service host of the node, without pool
-    :param function: declared by :func:`method`
+    :param function: declared by :func:`method` or :func:`declared`
     :param subject: its first argument on this node
     :raises PeerUnreachable: if the node does not answer in time
     :raises LocalCloneError: as the function
@@ -276,11 +291,13 @@ def at_home(function: Callable[
         **kwargs: _Arguments.kwargs) -> _Result:
     """Run a function on the home of a volume, and return its result.
 
-    If the volume moves meanwhile, its new home is called, once.
+    The function raises StaleMove on a node other than the home. If the
+    volume's row names another home by then, this home is called, once.
 
     :param function: its second argument is the volume's id
-    :param volume: its row, as it was read last
-    :raises StaleMove: if its home is not known any more
+    :param volume: its row, as the caller read it
+    :raises StaleMove: by the function: the row names the same home as before,
+        or is gone, or the volume has moved again
     :raises LocalCloneError: as :func:`at`
     """
     home = names.service_host(volume.host)
@@ -300,6 +317,8 @@ def cast(host: str, function: Callable[
         **kwargs: _Arguments.kwargs) -> None:
     """Call a function on a node without waiting; the call may be lost.
 
+    Even a call on this node goes over the bus.
+
     :raises TypeError: if the function is declared without ``casts``
     """
     found = of(function)
@@ -314,9 +333,9 @@ def _node(subject: typing.Any) -> typing.Any:
 
 
 def check_plain(value: object, what: str) -> None:
-    """Check that a value crosses the bus unchanged.
+    """Check that a value consists of plain JSON values.
 
-    Tuples arrive as lists.
+    The bus transports these unchanged, except that tuples become lists.
 
     :param what: the value's name in the error
     :raises TypeError: if it is not made of JSON's own types

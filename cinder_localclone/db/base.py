@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transactions and row queries, shared by the modules of this package.
 
-A reader or writer takes rows from here within its own transaction::
+A function with its own transaction takes its rows from here::
 
     with base.writer() as session:
         row = base.volume_row(session, volume_id, lock=True)
@@ -44,11 +44,12 @@ Model: typing.TypeAlias = typing.Any
 
 CONF = cfg.CONF
 
-#: Retries of a transaction after a deadlock, the first and the longest pause
-#: (seconds). They take some five seconds altogether; the callers' own time
-#: limits allow for this.
+#: The number of retries of a transaction after a deadlock; the first and the
+#: longest pause before a retry, in seconds. All pauses together take some five
+#: seconds. The time limits of all callers are longer.
 _TRIES, _FIRST, _LONGEST = 5, 0.2, 2
-#: Seconds after which no retry begins: each may have waited for a lock.
+#: Seconds after which no retry begins. Each attempt may have waited for a
+#: lock, too.
 _WITHIN = 10
 
 _P = typing.ParamSpec('_P')
@@ -58,17 +59,18 @@ _T = typing.TypeVar('_T')
 # -- transactions
 
 def retried(write: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Decorate a writer: repeat its transaction after a deadlock.
+    """Decorate a function to repeat its write transaction after a deadlock.
 
     The database has rolled back the transaction. InnoDB does so if two
     transactions wait for each other; Galera does so at the commit, if another
-    server has changed the rows first. Each writer reads and compares within
-    its transaction, so a second run decides by the present rows. A lock wait
-    with a time-out (InnoDB, after 50 s) raises the same kind of error, but has
-    used up the time for retries.
+    server has changed the rows first. Each function reads and compares rows
+    within its transaction, so a repetition decides by the present rows. A lock
+    wait with a time-out (InnoDB, after 50 s) raises the same kind of error,
+    but has used up the time for retries.
 
-    No read may follow the transaction in a decorated function: if the read
-    fails, the second run refuses the change made by the first.
+    A decorated function must not read after its transaction. A deadlock of
+    this read would repeat the committed transaction, and the repetition would
+    refuse the changed rows.
     """
     @functools.wraps(write)
     def within_limits(*args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -86,19 +88,22 @@ def retried(write: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 def admin() -> core_objects.Context:
-    """Return a new context of an administrator."""
+    """Return a new context with the rights of an administrator."""
     return cinder_context.get_admin_context()
 
 
 def reader() -> contextlib.AbstractContextManager[Session]:
-    """Begin a read transaction."""
+    """Return a context manager: a read transaction, with its session."""
     using: contextlib.AbstractContextManager[Session] = (
         main_context_manager.reader.using(admin()))
     return using
 
 
 def writer() -> contextlib.AbstractContextManager[Session]:
-    """Begin a write transaction; the caller is :func:`retried`."""
+    """Return a context manager: a write transaction, with its session.
+
+    A function with a write transaction has the decorator :func:`retried`.
+    """
     using: contextlib.AbstractContextManager[Session] = (
         main_context_manager.writer.using(admin()))
     return using
@@ -107,7 +112,10 @@ def writer() -> contextlib.AbstractContextManager[Session]:
 # -- volumes and services
 
 def volume(volume_id: str) -> core_objects.Volume | None:
-    """Return a volume with its attachments; None if it is gone."""
+    """Return Cinder's object of a volume; None if the volume is gone.
+
+    It has its own transaction, and includes the attachments.
+    """
     try:
         return objects.Volume.get_by_id(admin(), volume_id)
     except cinder_exception.VolumeNotFound:
@@ -116,18 +124,24 @@ def volume(volume_id: str) -> core_objects.Volume | None:
 
 def volume_row(session: Session, volume_id: str, lock: bool = False
                ) -> Row | None:
-    """Return the row of a volume or of a move record; None if it is gone."""
+    """Return the row of a volume or of a move record; None if it is gone.
+
+    :param lock: whether other transactions can't change the row until the end
+        of this transaction
+    """
     query = session.query(models.Volume).filter_by(
         id=volume_id, deleted=False)
     return (query.with_for_update() if lock else query).first()
 
 
 def has_home(host: str) -> typing.Any:
-    """Return what an SQL query demands of volumes at a service host.
+    """Return an SQL condition: the volume's home is a service host.
 
-    Letter by letter: to LIKE, and to MySQL, "N1" and "n1" are one.
+    The comparison is by bytes. With LIKE, or MySQL's own comparison, "N1"
+    would equal "n1".
 
-    :param host: without its pool, whichever that is
+    :param host: service host without pool; a volume in any of its pools
+        matches
     """
     begin = host + '#'
     return sqlalchemy.cast(
@@ -146,7 +160,9 @@ def service_row(session: Session, host: str) -> Row | None:
 
 
 def set_home(session: Session, row: Row, host: str) -> None:
-    """Set the home in a volume's row, with its service and zone.
+    """Set the home in a volume's row, with the home's service and zone.
+
+    Without a row of this service, service and zone are unchanged.
 
     :param host: service host with its pool
     """
@@ -158,10 +174,12 @@ def set_home(session: Session, row: Row, host: str) -> None:
 
 
 def encrypted_rows(session: Session, model: Model) -> list[Row]:
-    """Return the rows of a table with an encryption by this driver.
+    """Return the rows of volumes or snapshots encrypted by this driver.
 
     Rows of any version are returned: a secret is in use even if this version
     can't parse the row.
+
+    :param model: the model of volumes or of snapshots
     """
     found: list[Row] = session.query(model).filter_by(
         deleted=False).filter(model.provider_id.like(
@@ -170,14 +188,17 @@ def encrypted_rows(session: Session, model: Model) -> list[Row]:
 
 
 def provider_id(encryption: volume_types.Recorded | None) -> str | None:
-    """Return the provider_id of an encrypted volume or snapshot."""
+    """Return the provider_id of a volume or snapshot with an encryption.
+
+    :param encryption: None: not encrypted, the result is None
+    """
     return str(encryption) if encryption else None
 
 
 # -- move records
 
 def records(session: Session) -> typing.Any:
-    """Return a query for all move records."""
+    """Return a query for all move records, of moves in any phase."""
     return session.query(models.Volume).filter_by(deleted=False).filter(
         *move_record.are(models.Volume))
 
@@ -200,7 +221,7 @@ def to_move(record: Row, row: Row | None) -> state.Move:
 
 
 def moves_of(session: Session, row: Row) -> list[state.Move]:
-    """Return the moves of a volume, those that are over too.
+    """Return the moves of a volume, including moves with a pending cleanup.
 
     :raises InvalidToken: if a record of the volume cannot be read
     """
@@ -210,7 +231,7 @@ def moves_of(session: Session, row: Row) -> list[state.Move]:
 def is_moving(session: Session, row: Row) -> bool:
     """Return whether a volume has a move in progress.
 
-    A move with nothing left but its clean-up does not count.
+    A move with a pending cleanup is no longer in progress.
 
     :raises InvalidToken: if a move record of the volume can't be read
     """
@@ -218,9 +239,13 @@ def is_moving(session: Session, row: Row) -> bool:
 
 
 def as_told(move: state.Move, record: Row | None) -> Row:
-    """Check that a move record still agrees with a move; return its row.
+    """Return the row of a move record, if it is unchanged since it was read.
 
-    :raises StaleMove: if the record differs from the move
+    This is the compare of each compare-and-swap of a move record.
+
+    :param move: the move as the caller has read it
+    :param record: the locked row; None if it is gone
+    :raises StaleMove: if the record is gone or differs from the move
     """
     if record is None or not move_record.is_as_told(record, move):
         raise exceptions.StaleMove(volume=move.volume_id)

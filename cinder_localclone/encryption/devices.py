@@ -1,20 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Upper devices: crypt devices and header guards; re-encryption beside them.
+"""Upper devices: open and close crypt devices and header guards.
 
-A volume that Nova encrypts has a header guard (:mod:`.dm_tables`) and a link
-to it. Cinder writes the header, so Cinder gets the handle. A volume that the
-driver encrypts has a crypt device. Any other volume has no upper device.
+A volume that the driver encrypts has a crypt device above its handle. A volume
+that Nova encrypts has a header guard (:mod:`.dm_tables`) above its handle, and
+a link in /dev as its path. The link leads to the guard for a guest. It leads
+to the handle while Cinder uses the volume, because Cinder writes the header as
+well. Any other volume has no upper device.
 
-The upper device is created before its path is returned. It stays while an
-attachment names this node. It is closed when the volume is unused, before
-another node may open the volume. :func:`users` tells whether a volume is
-unused, and :func:`ensure_closed` is the fence.
+The upper device is created before the volume's path is returned. It stays
+while an attachment names this node. It is closed when the volume is unused,
+before another node may open the volume. Two ways to close it differ in the
+next boot. :func:`ensure_closed` is the fence of a move. The notes for the boot
+service stay, so a boot or a sweep may open the device again.
+:func:`close_if_idle` and :func:`ensure_unopened` remove the notes as well.
+
+A *note* is an LVM tag, or for a remotely attached volume a tag of the volume
+group. By these notes the boot service opens volumes without the database.
 
 Only a node that exports or attaches the decrypted volume requests its key.
 
 A header is not written, and a volume is not moved, copied or closed, during a
-re-encryption. The re-encryption is paused first and continues by itself: see
-:mod:`.reencrypt`.
+re-encryption. The caller pauses the re-encryption first, with the functions at
+the end of this module. It continues by itself: see :mod:`.reencrypt`.
 """
 
 from collections.abc import Iterator
@@ -45,13 +52,16 @@ from cinder_localclone.encryption import activate
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds after which an attachment that still exists counts again, although
-#: its end was announced.
+#: Seconds after a detach during which the attachment does not count, because
+#: Cinder is about to delete it. If it exists after this time, it counts again.
 ENDING = 60
 
 
 def path(volume: objects.Volume) -> str:
-    """Return the path of a volume for its user, the same on every node."""
+    """Return the path by which a guest or Cinder uses a volume.
+
+    It is the same on every node.
+    """
     volume_id = rows.handle_id(volume)
     if rows.recorded(volume):
         return names.crypt_path(volume_id)
@@ -60,16 +70,19 @@ def path(volume: objects.Volume) -> str:
 
 
 def has_one(volume: objects.Volume) -> bool:
-    """Return whether a volume has an upper device where it is used."""
+    """Return whether a volume is encrypted, so its users need an upper device.
+
+    The row decides, whether or not the device exists on this node.
+    """
     return bool(rows.is_encrypted_by_nova(volume) or rows.recorded(volume))
 
 
 def exported_path(node: Node, volume: objects.Volume) -> str:
-    """Return the path to export to other nodes.
+    """Return the path to export to other nodes; create its device if needed.
 
-    The volume's handle exists on this node. If the volume has an upper device,
-    a second device above the handle is created for the export: the kernel does
-    not open the handle for both.
+    The volume's handle exists on this node. The path is the handle's. For a
+    volume with an upper device a second device above the handle, the export
+    device, is created instead: the kernel does not open the handle for both.
     """
     volume_id = rows.handle_id(volume)
     if not has_one(volume):
@@ -79,32 +92,41 @@ def exported_path(node: Node, volume: objects.Volume) -> str:
 
 
 def users(node: Node, volume_id: str) -> int:
-    """Return the number of users of a volume on this node.
+    """Return the number of times that a volume is open on this node.
 
-    All iSCSI initiators of an export count as one user. The destination of a
-    move is no user, because it reads the source device. An upper device that
-    is not open is no user.
+    An open counts for the handle and for the devices above it, the upper
+    device and the export device. These devices themselves do not count,
+    although they keep the handle open. All iSCSI initiators of an export count
+    once. The destination of a move does not count, because it reads the source
+    device, not the handle.
     """
     return _users(node, _devices_of(node, volume_id), volume_id)
 
 
 def _devices_of(node: Node, volume_id: str) -> survey.Survey:
-    """A survey of one volume, without LVM."""
+    """Return a survey of the devices of one volume, without any LV."""
     return survey.Survey({}, node.handles.devices(
         survey.names_of(volume_id)))
 
 
 def _users(node: Node, present: survey.Survey, volume_id: str) -> int:
+    """Return the users in a survey, see :func:`users`.
+
+    The iSCSI target may keep the handle open without an export, after a killed
+    process. This open does not count.
+    """
     count = present.users(volume_id)
     return count - bool(count and node.exports.opens_in_vain(volume_id))
 
 
 def ensure_closed(node: Node, volume_id: str) -> None:
-    """Close the upper device of a volume that is unused on this node.
+    """Check that a volume is unused on this node, and close its upper device.
 
-    A re-encryption is paused first, so it does not count as a user. The path
-    of the volume leads nowhere afterwards. If the caller fails, the next sweep
-    opens the volume again for its attachments.
+    This is the fence before another node may write to the volume. A
+    re-encryption is paused first, so it does not count as a user. The path of
+    the volume leads nowhere afterwards. The notes for a boot stay; compare
+    :func:`ensure_unopened`. If the caller fails, the next sweep opens the
+    volume again for its attachments.
 
     :raises SourceBusy: if the volume is used; its upper device is unchanged
     """
@@ -128,9 +150,10 @@ def ensure_closed(node: Node, volume_id: str) -> None:
 
 
 def is_used_here(node: Node, volume: objects.Volume) -> bool:
-    """Return whether an attachment says that this node uses a volume.
+    """Return whether an attachment names this node as a user of a volume.
 
-    An attachment does not count for :data:`ENDING` seconds after its end.
+    An attachment does not count for :data:`ENDING` seconds after
+    :func:`note_detached`.
     """
     since = time.monotonic() - ENDING
     return any(each.connector and node.is_at(each.connector, node.host)
@@ -139,7 +162,11 @@ def is_used_here(node: Node, volume: objects.Volume) -> bool:
 
 
 def note_detached(node: Node, volume: objects.Volume) -> None:
-    """Note that the attachments of a volume on this node are ending."""
+    """Remember the attachments of a volume on this node as ended.
+
+    Cinder's request to detach comes before the end of their rows. This is
+    remembered in memory only.
+    """
     now = time.monotonic()
     for each in [each for each, when in list(node.detached.items())
                  if when < now - ENDING]:
@@ -150,15 +177,17 @@ def note_detached(node: Node, volume: objects.Volume) -> None:
 
 
 def open(node: Node, volume: objects.Volume, lv: str = '') -> None:
-    """Open a volume for its user; its handle exists.
+    """Create the upper device of a volume, if it needs any, and its link.
+
+    The handle of the volume exists on this node.
 
     :param volume: its current row
     :param lv: the LV of the volume on this node; '' if it is remotely attached
     :raises HeaderDamaged: if the volume does not begin with the header that
         Nova reads. Nova would format such a volume, so it does not get the
         path
-    :raises SourceBusy: if the header guard is in use, and Cinder has to write
-        the header
+    :raises SourceBusy: if Cinder is about to write the header, but a process
+        has the header guard open
     :raises LocalCloneError: if the header can't be read, or the key is missing
     """
     if rows.recorded(volume):
@@ -175,27 +204,34 @@ def open(node: Node, volume: objects.Volume, lv: str = '') -> None:
 
 
 def _open_for_cinder(node: Node, volume: objects.Volume) -> None:
-    """Open a volume that Nova encrypts, for a copy by Cinder.
+    """Let Cinder itself use a volume that Nova encrypts: without a guard.
 
-    Remove the header guard if Cinder writes the volume: the guard would
-    discard writes to the header.
+    The guard would discard writes to the header. If the volume is only read,
+    a guard in use stays.
+
+    :raises SourceBusy: if Cinder writes the volume, but the guard is in use
     """
     volume_id = rows.handle_id(volume)
     if node.handles.survey().guard(volume_id):
         if volume.status in statuses.WRITTEN_BY_CINDER:
             ensure_unopened(node, volume_id)
         elif not close_if_idle(node, volume_id):
-            return  # a header can be read through it
+            return  # Cinder reads the volume through the guard
     node.handles.ensure_link(volume_id, names.handle(volume_id))
 
 
 def open_for_guest(node: Node, volume_id: str, lv: str = '') -> None:
-    """Open a volume that Nova encrypts, for a guest."""
+    """Create the header guard of a volume for a guest, and the link to it.
+
+    Nova encrypts the volume. Its LV gets a tag, so a boot makes the guard.
+
+    :param lv: as for :func:`open`
+    """
     present = node.handles.survey()
     header = present.header_guarded(volume_id)
     if not header:
-        # Without a guard of the handle's full length, read the length of the
-        # header from the volume.
+        # There is no guard yet, or it is shorter than the handle. Its length
+        # has to be known from the header, read from the volume.
         header = node.handles.header_sectors(volume_id)
     found = present.lvs.get(lv)
     if found and names.guarded(found.tags) != header:
@@ -208,7 +244,7 @@ def open_for_guest(node: Node, volume_id: str, lv: str = '') -> None:
 def grow(node: Node, volume: objects.Volume) -> None:
     """Extend the upper device of a volume to the new length of its handle.
 
-    A volume without an upper device is unchanged.
+    Nothing is done without an upper device on this node.
 
     :param volume: its row
     """
@@ -226,10 +262,11 @@ def grow(node: Node, volume: objects.Volume) -> None:
 def close_if_idle(node: Node, volume_id: str) -> bool:
     """Close the upper device of a volume for good, unless it is in use.
 
-    A running re-encryption is paused first. It opens the volume itself when it
-    continues. A boot does not open the volume again.
+    The notes for the boot service and the sealed key are removed as well, so
+    a boot does not open the volume again. A running re-encryption is paused
+    first. It opens the volume itself when it continues.
 
-    :returns: whether the upper device is gone
+    :returns: whether this node has no upper device of the volume any more
     """
     present = node.handles.survey()
     if any(top.opened for top in present.upper_devices(volume_id)):
@@ -251,7 +288,8 @@ def close_if_idle(node: Node, volume_id: str) -> bool:
 def ensure_unopened(node: Node, volume_id: str) -> None:
     """Close the upper device of a volume for good, or raise an error.
 
-    The caller waits for the last user to close the volume.
+    As :func:`close_if_idle`. It does not wait for the last user: the caller
+    retries.
 
     :raises SourceBusy: if the upper device is in use
     """
@@ -264,8 +302,8 @@ def ensure_unopened(node: Node, volume_id: str) -> None:
 def is_wanted(node: Node, volume: objects.Volume) -> bool | None:
     """Return whether a volume needs its upper device on this node.
 
-    :returns: None if the attachments do not say: an attach is beginning, or
-        Cinder itself has the volume open
+    :returns: None if the attachments don't show it: an attach is beginning, or
+        Cinder itself has the volume open. The device then stays as it is
     """
     if is_used_here(node, volume):
         return True
@@ -279,7 +317,7 @@ def is_wanted(node: Node, volume: objects.Volume) -> bool | None:
 
 def differs(node: Node, volume: objects.Volume, present: survey.Survey,
             links: Mapping[str, str]) -> bool:
-    """Return whether the upper device differs from the attachments.
+    """Return whether :func:`reconcile` has to open or close an upper device.
 
     :param present: the survey of this node
     :param links: the targets of the links on this node, by volume
@@ -302,8 +340,9 @@ def differs(node: Node, volume: objects.Volume, present: survey.Survey,
 def reconcile(node: Node, volume: objects.Volume, lv: str = '') -> None:
     """Open or close the upper device of a volume by its attachments.
 
-    The handle exists on this node. An error is logged and not raised: the copy
-    of the volume must continue, because it may remove the cause.
+    The handle exists on this node. An error is logged and not raised: the
+    caller goes on with the copy of the volume, because its progress may remove
+    the cause of the error.
 
     :param lv: as for :func:`open`
     """
@@ -351,7 +390,8 @@ def _tell_of_link(volume_id: str, error: Exception) -> None:
 def ensure_open(node: Node, volume: objects.Volume, lv: str) -> None:
     """Create the crypt device of a volume, or extend it to the full length.
 
-    The handle of the volume exists on this node.
+    An existing crypt device is checked, and noted for the next boot. The
+    handle of the volume exists on this node.
 
     :param volume: its current row
     :param lv: the LV of the volume on this node; '' if it is remotely attached
@@ -379,10 +419,10 @@ def ensure_open(node: Node, volume: objects.Volume, lv: str) -> None:
             luks=names.facts(found.tags).get('luks', '') if found else '',
             proven=lambda: note_opened(node, found, volume_id, key))
         return
-    # A boot has opened it without the row, or failed to close it.
+    # A boot may have opened it without the row, so compare it with the row.
     pinning.check_opened(volume_id, expected.pin, expected.becoming,
                          present.crypt(volume_id))
-    if found:  # it may have moved here since
+    if found:  # the volume may have moved here since it was opened
         note_opened(node, found, volume_id, key)
     elif foreign and volume_id not in node.crypt.remotes():
         note_opened(node, None, volume_id, key)
@@ -392,10 +432,11 @@ def ensure_open(node: Node, volume: objects.Volume, lv: str) -> None:
 
 
 def _check_alone(node: Node, volume: objects.Volume) -> None:
-    """Check that this node alone may open an authenticated volume.
+    """Check by the rows that this node may open an authenticated volume.
 
-    Opening an authenticated volume writes to it, so only its home opens it, or
-    the destination of its move.
+    Opening an authenticated volume writes to it, so only a single node may
+    have it open: its home, or the destination of its move. Devices are not
+    checked.
 
     :raises MovesCold: if this node may not open the volume
     """
@@ -413,8 +454,11 @@ def check_readable(node: Node, snapshot: rows.Snapshot,
                    connector: objects.Connector, local: bool) -> None:
     """Check that an encrypted snapshot can be read by the requesting node.
 
+    :param snapshot: an encrypted snapshot of this node
+    :param connector: of the requesting node
     :param local: whether the requesting node is this node
-    :raises Refused: if the snapshot can't be read there
+    :raises Refused: if the snapshot is authenticated
+    :raises NotThere: if the requesting node is another node
     """
     where = {'volume': snapshot.volume_id, 'host': connector.get('host')}
     if rows.is_authenticated(snapshot):
@@ -440,10 +484,10 @@ def open_snapshot(node: Node, snapshot: rows.Snapshot) -> None:
 
 def note_opened(node: Node, lv: lvm_reports.LogicalVolume | None,
                 volume_id: str, key: str, luks: str = '') -> None:
-    """Note for the boot service that a volume was open here.
+    """Note that a volume is open here, so that a boot opens it again.
 
-    A boot opens the volume with the noted secret if its header has the noted
-    UUID.
+    The note has the secret and the UUID of the header. A boot opens the volume
+    with this secret if the header has this UUID.
 
     :param lv: the LV of the volume on this node; None if it is remotely
         attached
@@ -455,14 +499,15 @@ def note_opened(node: Node, lv: lvm_reports.LogicalVolume | None,
     note_key(node, lv, volume_id, key, luks)
     if names.OPENED not in lv.tags:
         node.crypt.mark(lv.name, names.OPENED)
-        node.crypt.forget_remote(volume_id)  # it may have moved here since
+        # A remote attachment may have ended by a move to this node.
+        node.crypt.forget_remote(volume_id)
 
 
 def note_moved(node: Node, volume_id: str, lv: str) -> None:
-    """Copy the note of a remotely attached volume to its LV on this node.
+    """Copy the note of a remotely attached volume to its new LV on this node.
 
-    The deferred move of the volume has reached this node. The first note stays
-    until :func:`correct_note`.
+    Called in the deferred move of the volume to this node. The note of the
+    remote attachment stays until :func:`correct_note`.
     """
     noted = node.crypt.remotes().get(volume_id)
     if noted:
@@ -473,13 +518,14 @@ def note_moved(node: Node, volume_id: str, lv: str) -> None:
 
 def correct_note(node: Node, volume: objects.Volume, wanted: bool | None,
                  luks: str) -> bool:
-    """Forget the note of a remote attachment after the deferred move.
+    """Remove the note of a remote attachment after the deferred move.
 
-    The LV of the volume has the same note, or the volume is unused.
+    If the volume is in use and its LV has no note yet, the LV gets it first.
+    Nothing is done before the handle is on an LV or clone of this node.
 
     :param wanted: as for :func:`crypt_differs`
-    :param luks: the noted UUID of the header
-    :returns: whether the note was outdated
+    :param luks: the UUID of the header in the note
+    :returns: whether the note was removed
     """
     present = node.handles.survey()
     lv = present.lvs.get(volume.name)
@@ -489,7 +535,7 @@ def correct_note(node: Node, volume: objects.Volume, wanted: bool | None,
     idle = wanted is False and not present.crypt(volume.id)
     recorded = rows.recorded(volume)
     if not idle and recorded and names.OPENED not in lv.tags:
-        # The key may have been changed since the note.
+        # The row's key: it may have been changed since the note.
         note_opened(node, lv, volume.id, recorded.key, luks)
     else:
         node.crypt.forget_remote(volume.id)
@@ -498,11 +544,12 @@ def correct_note(node: Node, volume: objects.Volume, wanted: bool | None,
 
 def note_key(node: Node, lv: lvm_reports.LogicalVolume, volume_id: str,
              key: str, luks: str = '') -> None:
-    """Note the secret of a volume in the tags of its LV.
+    """Set the tags of a volume's LV to its secret and the UUID of its header.
 
-    Services without access to the row, such as the boot service, read it
-    there.
+    The boot service reads them there, because it has no access to the row. A
+    UUID in the tags is kept.
 
+    :param key: the reference of the secret
     :param luks: the UUID of the header; '' to read it from the header
     """
     name_secret(node, lv, key, luks=names.facts(lv.tags).get('luks')
@@ -511,7 +558,7 @@ def note_key(node: Node, lv: lvm_reports.LogicalVolume, volume_id: str,
 
 def name_secret(node: Node, lv: lvm_reports.LogicalVolume, key: str,
                 luks: str | None = None) -> None:
-    """Set the tags of an LV to exactly one secret.
+    """Replace all tags of an LV for a secret, and for a header's UUID.
 
     :param key: the reference of the secret
     :param luks: the UUID of the header; None leaves its tag unchanged
@@ -526,7 +573,10 @@ def name_secret(node: Node, lv: lvm_reports.LogicalVolume, key: str,
 
 
 def note_used(node: Node, volume: objects.Volume) -> None:
-    """Note that a guest on another node may write to a new volume.
+    """Remove the tag "fresh" from the LV of a volume attached remotely.
+
+    The tag says that only the driver has opened the new volume. From now on a
+    guest on another node may write to it.
 
     :param volume: its row; its home is this node
     """
@@ -535,21 +585,26 @@ def note_used(node: Node, volume: objects.Volume) -> None:
 
 
 def _note_used(node: Node, present: survey.Survey, lv: str) -> None:
+    """Remove the tag "fresh" from an LV, if it has the tag."""
     found = present.lvs.get(lv)
     if found and names.FRESH in found.tags:
         node.crypt.unmark(lv, names.FRESH)
 
 
 def _is_at_rest(node: Node, volume: objects.Volume) -> bool:
-    """Return whether a volume is at rest on this node, its home."""
+    """Return whether this node is the home of a volume that does not move.
+
+    Remote attachments are not considered.
+    """
     return (rows.is_home(volume, node.host)
             and node.moves.move_of(volume.id) is None)
 
 
 def repair_header(node: Node, volume: objects.Volume) -> None:
-    """Repair both copies of a header before a move of the volume.
+    """Repair the copies of a header before a move of the volume.
 
     During the move two nodes have the header open, and neither may write it.
+    Nothing is done unless the driver encrypts the volume.
 
     :raises HeaderDamaged: if the header can't be read; the volume does not
         move
@@ -562,10 +617,10 @@ def repair_header(node: Node, volume: objects.Volume) -> None:
 
 def forget(node: Node, present: survey.Survey, volume_id: str
            ) -> None:
-    """Remove the notes by which a boot opens a volume on this node."""
+    """Remove the notes and the sealed key by which a boot opens a volume."""
     node.crypt.forget_remote(volume_id)  # may remain after a deferred move
     node.crypt.forget_sealed(volume_id)
-    # Last: a marked LV is swept again after an interruption.
+    # Last: by this tag a sweep repeats the removal after an interruption.
     for lv in present.lvs.values():
         if (names.OPENED in lv.tags
                 and names.facts(lv.tags).get('volume') == volume_id):
@@ -573,10 +628,12 @@ def forget(node: Node, present: survey.Survey, volume_id: str
 
 
 def forget_left(node: Node, volume_id: str, lv: str) -> None:
-    """Remove the notes by which a boot opens a volume that has moved away.
+    """Remove the note and the sealed key of a volume that has moved away.
 
-    The sealed key goes even without the mark, because the boot service may
-    have sealed it again after an earlier call.
+    The sealed key is removed even if the LV has no note, because the boot
+    service may have sealed it again after an earlier call.
+
+    :param lv: the former LV of the volume on this node
     """
     forget_unless_remote(node, volume_id)
     found = node.lvm.lvs().get(lv)
@@ -585,10 +642,10 @@ def forget_left(node: Node, volume_id: str, lv: str) -> None:
 
 
 def forget_unless_remote(node: Node, volume_id: str) -> None:
-    """Remove the sealed key of a volume without a remote attachment here.
+    """Remove the sealed key of a volume, unless it is remotely attached here.
 
-    A boot opens a remotely attached volume with it, even if its handle is
-    missing.
+    A boot opens a remotely attached volume with this key, even if the handle
+    is missing now.
     """
     if volume_id not in node.crypt.remotes():
         node.crypt.forget_sealed(volume_id)
@@ -596,10 +653,11 @@ def forget_unless_remote(node: Node, volume_id: str) -> None:
 
 def crypt_differs(present: survey.Survey, volume: objects.Volume,
                   wanted: bool | None) -> bool:
-    """Return whether the crypt device differs from the wanted state.
+    """Return whether a crypt device, or its note, is not as it must be.
 
     :param present: the survey of this node
-    :param wanted: whether the volume must be open; None for either
+    :param wanted: whether the volume must be open; see :func:`is_wanted`. With
+        None nothing differs
     """
     volume_id = rows.handle_id(volume)
     lv = present.lvs.get(volume.name)
@@ -615,7 +673,9 @@ def crypt_differs(present: survey.Survey, volume: objects.Volume,
 
 
 def stop_reencryption(node: Node, volume_id: str) -> None:
-    """Stop the re-encryption of a volume on this node.
+    """Stop the process that re-encrypts a volume on this node, if it runs.
+
+    Another process can continue the re-encryption later.
 
     :raises StillReencrypting: if it does not stop in time
     """
@@ -628,9 +688,9 @@ def stop_reencryption(node: Node, volume_id: str) -> None:
 def end_interrupted_reencryption(node: Node, volume: objects.Volume) -> None:
     """Stop a re-encryption, and recover it if it was interrupted.
 
-    Afterwards the header describes the data. Recovery happens only on the
-    home, because it writes to the header. The caller holds the volume's lock,
-    and the handle exists on this node.
+    Afterwards the header describes the data, unless the header can't be read.
+    Call this only on the home, because a recovery writes to the header. The
+    caller holds the volume's lock, and the handle exists on this node.
 
     :raises StillReencrypting: if the re-encryption does not stop in time
     :raises Interrupted: if it was killed, and a guest has the volume open
@@ -644,8 +704,8 @@ def end_interrupted_reencryption(node: Node, volume: objects.Volume) -> None:
     try:
         header = node.crypt.header(volume_id)
     except encryption_exceptions.HeaderDamaged as exc:
-        # Opening the volume reports this error. The header may be readable
-        # later, and recovery happens then.
+        # An open of the volume reports this error. If the header can be read
+        # later, the recovery happens then.
         LOG.warning('It is unknown whether volume %(volume)s was being '
                     're-encrypted: %(error)s',
                     {'volume': volume_id, 'error': exc})
@@ -656,11 +716,13 @@ def end_interrupted_reencryption(node: Node, volume: objects.Volume) -> None:
 
 @contextlib.contextmanager
 def reencryption_paused(node: Node, volume_id: str) -> Iterator[None]:
-    """Continue a re-encryption after a pause within the context.
+    """Start a re-encryption again at the end of the context, if it runs now.
 
-    Without this, each snapshot would delay it until the next sweep, and owners
-    can take snapshots at any rate. The caller holds the volume's lock, and
-    neither moves nor closes the volume within the context.
+    This does not pause the re-encryption: the caller may do so within the
+    context, as by :func:`settle_reencryption`. Otherwise it would pause until
+    the next sweep after each snapshot, and owners can take snapshots at any
+    rate. The caller holds the volume's lock, and neither moves nor closes the
+    volume within the context.
     """
     volume = node.volumes.volume(volume_id)
     ran = bool(volume and rows.recorded(volume)
@@ -673,7 +735,10 @@ def reencryption_paused(node: Node, volume_id: str) -> Iterator[None]:
 
 
 def _go_on(node: Node, volume: objects.Volume) -> None:
-    """Start the re-encryption again, unless an operator has paused it."""
+    """Start a re-encryption again, unless an operator has paused it.
+
+    An error is only logged: the next sweep tries again.
+    """
     volume_id = volume.id
     try:
         lv = node.lvm.lvs().get(volume.name)
@@ -692,9 +757,11 @@ def _go_on(node: Node, volume: objects.Volume) -> None:
 
 def is_interrupted(node: Node, volume_id: str, header: luks_header.Header
                    ) -> bool:
-    """Return whether a re-encryption was interrupted.
+    """Return whether a re-encryption needs :func:`recover`.
 
-    It does not run now. In most cases only devices left by cryptsetup show it.
+    Its process was killed, or only the last write to the header is missing.
+    The caller knows that no re-encryption runs now. In most cases the header
+    does not show a killed process, but the devices left by cryptsetup do.
     """
     present = survey.Survey({}, node.handles.devices(
         survey.names_of(volume_id)))
@@ -707,8 +774,9 @@ def is_interrupted(node: Node, volume_id: str, header: luks_header.Header
 def recover(node: Node, volume: objects.Volume) -> None:
     """Recover an interrupted re-encryption by opening the volume.
 
-    If only its last step is missing, write it, whether the volume is open or
-    not.
+    If only its last write to the header is missing, the header is written,
+    whether the volume is open or not. Otherwise the crypt device is closed
+    first.
 
     :raises Interrupted: if the volume is in use: recovery can't happen below a
         running guest
@@ -725,7 +793,7 @@ def recover(node: Node, volume: objects.Volume) -> None:
             node.crypt, node.keys, volume_id, header,
             pinning.of_row(recorded))
         if not is_interrupted(node, volume_id, node.crypt.header(volume_id)):
-            return  # only the header was incomplete
+            return  # only the last write was missing
     if present.crypt(volume_id):
         if present.users(volume_id):
             raise encryption_exceptions.Interrupted(
@@ -761,7 +829,8 @@ def check_not_reencrypted(node: Node, volume: objects.Volume, what: str
 def takes_discards(node: Node, volume: objects.Volume) -> bool:
     """Return whether discards of the guest reach the disk.
 
-    They do not if the properties of the volume type have become invalid.
+    The volume type decides. Discards never reach the disk of an authenticated
+    volume, nor by an invalid volume type.
     """
     if rows.is_authenticated(volume):
         return False
@@ -774,8 +843,9 @@ def takes_discards(node: Node, volume: objects.Volume) -> bool:
 def is_short(present: survey.Survey, volume_id: str) -> bool:
     """Return whether a crypt device is shorter than its handle.
 
-    False during a re-encryption, when cryptsetup has other devices in between,
-    and for authenticated volumes, which never grow.
+    The result is False during a re-encryption, because cryptsetup has other
+    devices in between. It is also False for authenticated volumes, because
+    these never grow.
     """
     handle, crypt = present.handle(volume_id), present.crypt(volume_id)
     header = volume_types.HEADER_BYTES // state.SECTOR
@@ -785,9 +855,10 @@ def is_short(present: survey.Survey, volume_id: str) -> bool:
 
 
 def outdate_backups_of(node: Node, lv: str) -> None:
-    """Mark the header backups of a volume as outdated on its future LV.
+    """Tag an LV: header backups of its volume may soon be outdated.
 
-    The mark is set even if no backup directory is configured: an old directory
-    may be configured again.
+    In a revert it is the new LV of the volume. The tag is set even if no
+    backup directory is configured, because an old directory may be configured
+    again.
     """
     node.crypt.mark(lv, names.OUTDATED)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conditions on a node before a move goes on."""
+"""Conditions for the steps of a move: free space, blocks and users."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -13,10 +13,13 @@ from cinder_localclone.core import state
 
 def check_free_space(host: str, free: lvm_reports.FreeSpace, size_bytes: int,
                      geometry: state.Geometry) -> None:
-    """Check that a volume and its move metadata fit.
+    """Check that a volume and the metadata of its move fit in the free space.
+
+    The source also checks a destination with this, before the move begins.
 
     :param host: service host of the node with this free space
-    :param size_bytes: of the volume's LV
+    :param size_bytes: length of the volume's LV
+    :param geometry: of the clone of the move
     :raises NoFreeSpace: if they do not fit
     """
     lack = free.lacks(size_bytes, geometry.metadata_bytes(size_bytes))
@@ -28,13 +31,14 @@ def check_free_space(host: str, free: lvm_reports.FreeSpace, size_bytes: int,
 def check_block(host: str, own: int, of_volume: int) -> None:
     """Check that a node's disks have the logical block size of a volume.
 
-    The data of a volume depends on it: partition tables and the sectors of
-    file systems. A user of the open volume writes in blocks of this size,
-    which larger blocks refuse. A move to smaller blocks would succeed, but the
-    volume could never return.
+    The data of a volume depends on this size: partition tables and the sectors
+    of file systems. A guest with the volume open writes blocks of this size. A
+    disk with larger blocks refuses such writes. A move to a disk with smaller
+    blocks would succeed, but the volume could never return.
 
-    :param own: of the node's disks, in bytes
-    :param of_volume: of the volume at its home, in bytes
+    :param host: service host of the node
+    :param own: logical block size of the node's disks, in bytes
+    :param of_volume: logical block size of the volume at its home, in bytes
     :raises NotReady: if they differ
     """
     if own != of_volume:
@@ -45,12 +49,13 @@ def check_block(host: str, own: int, of_volume: int) -> None:
 
 def check_space(node: Node, move: state.Move,
                 lvs: Mapping[str, lvm_reports.LogicalVolume]) -> None:
-    """Check that a volume about to move to this node fits now.
+    """Check at the destination that a volume fits, before its LVs are created.
 
-    The caller holds the allocation lock until the LVs are created.
+    Unlike :func:`check_free_space` this also refuses a full pool. The caller
+    holds the allocation lock until the LVs are created.
 
     :param lvs: all LVs of this node
-    :raises NoFreeSpace: if it does not fit
+    :raises NoFreeSpace: if the volume does not fit
     """
     usage = node.lvm.pool_usage(lvs)
     if usage.is_full:
@@ -62,13 +67,14 @@ def check_space(node: Node, move: state.Move,
 
 @dataclasses.dataclass(frozen=True)
 class Holders:
-    """The holders of a volume whose live move is in phase ``starting``.
+    """The hosts with attachments of a volume in a live move.
 
-    Cinder's attachments show who may use the volume. Only the kernel of a node
-    shows whether its handle is open.
+    The move is in phase ``starting``: the volume may be attached on both
+    nodes. An attachment shows that a host may use the volume. Only the kernel
+    of a node shows whether its handle is open.
 
     :param source: whether an attachment is connected to another host than the
-        destination
+        destination: normally to the source
     :param destination: whether an attachment is connected to the destination
     :param pending: whether an attachment is not connected to any host (yet)
     """
@@ -80,7 +86,7 @@ class Holders:
 
 def holders_of(node: Node, move: state.Move, volume: objects.Volume
                ) -> Holders:
-    """Return the holders of a volume by its attachments."""
+    """Return the hosts with attachments of a volume in a live move."""
     connectors = [attachment.connector
                   for attachment in volume.volume_attachment]
     at = [node.is_at(connector, move.destination)
@@ -90,10 +96,11 @@ def holders_of(node: Node, move: state.Move, volume: objects.Volume
 
 
 def may_go_forward(holders: Holders, source_users: int) -> bool:
-    """Return whether the guest has left the source, so hydration may begin.
+    """Return whether the guest of a live move has left the source.
 
-    With an attachment at the source this is unsafe, whatever else is true.
-    Without it, the kernel has the last word.
+    Then hydration may begin. An attachment at the source forbids it, even if
+    the volume is closed there. An open handle at the source forbids it as
+    well.
 
     :param source_users: open count of the volume at the source
     """
@@ -102,7 +109,11 @@ def may_go_forward(holders: Holders, source_users: int) -> bool:
 
 def may_go_back(holders: Holders, destination_users: int,
                 written: bool) -> bool:
-    """Return whether a live migration has ended at the source, without a call.
+    """Return whether a live migration was given up without a detach request.
+
+    The guest has stayed at the source. Nova has deleted the attachment of the
+    destination, but no request to detach the volume there has arrived. The
+    move may be rolled back.
 
     :param destination_users: open count of the handle at the destination
     :param written: whether anything was written at the destination

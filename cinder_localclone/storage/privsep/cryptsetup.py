@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cryptsetup(8) without a key: read headers, change them, erase them.
+"""cryptsetup(8) without a key: read headers, write tokens, erase key slots.
 
 Reads take no locks. With a lock, cryptsetup repairs a damaged copy of the
 header from the other copy, even if only asked to read, so it writes to the
-volume. No node may write while two nodes may have the volume open. For
-commands with a key see :mod:`.cryptsetup_keys`.
+volume. No node may write to a header while two nodes may have the volume open.
+For commands with a key see :mod:`.cryptsetup_keys`.
+
+The paragraph "Allows:" of an entry point tells its worst use by a caller who
+has taken over the unprivileged service.
 
 Each function raises CommandFailed or CommandTimeout, and the errors into which
 :func:`.encryption_exceptions.of_cryptsetup` translates them. Time limits are
@@ -27,13 +30,15 @@ from cinder_localclone.storage.privsep import process
 from cinder_localclone.storage.privsep import sysfs
 
 _Seen = typing.TypeVar('_Seen')
+#: The option of each read: take no locks, so repair nothing.
 LOOK = '--disable-locks'
 _PAYLOAD = re.compile(r'^Payload offset:\s*(\d+)$', re.MULTILINE)
 _NUMBER = re.compile('[0-9]{1,3}')
 #: Message of cryptsetup for a name without a device.
 _NOT_ACTIVE = 'is not active'
-#: A reader without locks may meet a writer at each of the two copies in turn:
-#: number of attempts, and seconds between them.
+#: The number of attempts to read a header, and seconds between them. Another
+#: process may be writing the first copy at one attempt, and the second copy at
+#: the next.
 LOOKS = 4
 BETWEEN = 0.3
 #: Additional seconds for a command that may be writing a header.
@@ -44,7 +49,8 @@ def run(path: str, *argv: str, timeout: float, stdin: bytes | None = None,
         grace: float = 0, pass_fds: tuple[int, ...] = ()) -> str:
     """Run cryptsetup; see :func:`.process.run`.
 
-    :param path: device or file, for errors
+    :param path: device or file, only for the text of errors
+    :param argv: all arguments, including the path
     """
     try:
         return process.run('cryptsetup', *argv, timeout=timeout, stdin=stdin,
@@ -56,8 +62,8 @@ def run(path: str, *argv: str, timeout: float, stdin: bytes | None = None,
 def require_handle(path: str) -> str:
     """Refuse any device that is not the handle of a volume.
 
-    The path must also lead to the handle: os-brick's encryptors turn such
-    links to devices of their own.
+    The path must also lead to the handle: os-brick's encryptors replace such
+    links by links to their own crypt devices.
 
     :returns: the volume id
     :raises Foreign: if it is another device
@@ -83,10 +89,10 @@ def require_number(number: str) -> str:
 
 
 def beside_writer(look: Callable[[], _Seen]) -> _Seen:
-    """Read a header, and retry while another process is writing it.
+    """Read a header without locks; retry while another process writes it.
 
-    :param look: function to read the header; raises HeaderDamaged if it meets
-        a writer
+    :param look: function to read the header. It raises HeaderDamaged for a
+        half-written header
     :returns: the result of ``look``
     :raises HeaderDamaged: if all attempts fail
     """
@@ -99,6 +105,7 @@ def beside_writer(look: Callable[[], _Seen]) -> _Seen:
 
 
 def _read(path: str, *argv: str, timeout: float) -> str:
+    """Run cryptsetup on a handle without locks, so it writes nothing."""
     require_handle(path)
     return beside_writer(
         lambda: run(path, *argv, LOOK, path, timeout=timeout))
@@ -106,6 +113,7 @@ def _read(path: str, *argv: str, timeout: float) -> str:
 
 def _change(path: str, *argv: str, timeout: float,
             stdin: bytes | None = None) -> str:
+    """Run cryptsetup on a handle with locks, to write to the header."""
     require_handle(path)
     return run(path, *argv, path, timeout=timeout, stdin=stdin, grace=GRACE)
 
@@ -117,7 +125,8 @@ def dump(path: str, timeout: float, repair: bool = False) -> str:
     Allows: reads the metadata of any volume's header, no keys; has cryptsetup
     repair a damaged copy of it from the other copy.
 
-    :param mend: whether cryptsetup repairs a damaged copy of the header
+    :param mend: whether cryptsetup takes its locks, and writes to the header
+        if a copy is damaged
     :raises HeaderDamaged: if no copy can be read
     """
     words = 'luksDump', '--dump-json-metadata'
@@ -147,7 +156,7 @@ def luks_uuid(path: str, timeout: float) -> str:
 
 @privsep.entrypoint
 def damaged_copies(path: str, timeout: float) -> list[str]:
-    """Describe the damage to copies of a LUKS2 header, in words.
+    """Return descriptions of the damage to a LUKS2 header's two copies.
 
     Allows: reads any volume's header.
 
@@ -172,10 +181,11 @@ def _damaged_copies(path: str, timeout: float) -> list[str]:
 
 def beginning(path: str, size: int, timeout: float,
               pass_fds: tuple[int, ...] = ()) -> bytearray:
-    """Return the first bytes of a device, as they are on the disk.
+    """Return the first bytes of a device, read past the page cache.
 
-    :param size: bytes, at least
-    :param pass_fds: descriptors named by the path
+    :param size: bytes, rounded up to whole blocks of
+        :data:`.luks_binary.READ_BYTES`
+    :param pass_fds: open file descriptors for a path such as ``/dev/fd/N``
     """
     data, block = bytearray(), luks_binary.READ_BYTES
     process.stream(
@@ -187,7 +197,7 @@ def beginning(path: str, size: int, timeout: float,
 
 @privsep.entrypoint
 def payload_sectors(path: str, timeout: float) -> int:
-    """Return the offset of the data of a LUKS1 device.
+    """Return the offset of the data in a LUKS1 volume: its header's length.
 
     Allows: reads the LUKS1 header of any volume.
 
@@ -210,8 +220,8 @@ def close(name: str, timeout: float) -> bool:
 
     Allows: closes the crypt device of any volume, unless it is in use.
 
-    cryptsetup reads the header to close a device. Without locks it does not
-    repair it.
+    cryptsetup reads the header to close a device. It takes no locks here, so
+    it does not repair the header.
 
     :returns: False if there is no such device
     :raises CommandFailed: if the device is in use
@@ -246,7 +256,7 @@ def remove_integrity(name: str, timeout: float) -> bool:
 
 @privsep.entrypoint
 def erase(path: str, timeout: float) -> None:
-    """Empty all key slots: no key opens the volume any more.
+    """Erase all key slots of a header: no key opens the volume any more.
 
     Allows: destroys the key slots of any volume.
     """
@@ -260,7 +270,7 @@ def import_token(path: str, text: str, token_id: str | None = None,
 
     Allows: writes any token into the header of any volume.
 
-    :param text: :class:`.luks_header.Token`, as it is printed
+    :param text: the token as JSON: a :class:`.luks_header.Token` as text
     :param token_id: its number; None: cryptsetup chooses a free number
     :param replace: whether a token with this number exists already
     """

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys kept on this node, sealed by systemd-creds(1).
+"""Keys of volumes kept on this node, sealed by systemd-creds(1).
 
-They are sealed with secrets of the node: a key in ``/var/lib/systemd``, and
-its TPM if it has one. A key in plain text is in no file and on no command
-line, and does not leave this daemon, the daemon of :mod:`.cryptsetup_keys`.
-Each key is sealed under a name with its volume and its secret, and can't be
-unsealed under another name.
+A sealed key is a file encrypted by keys of the node: by the host key in
+``/var/lib/systemd``, and by the TPM if there is one. Only this node can unseal
+it. A key in plain text is in no file and on no command line, and does not
+leave this daemon, the daemon of :mod:`.cryptsetup_keys`.
+
+The *secret* of a volume is the entry of the key manager with its key. A key is
+sealed under a credential name made of the volume's id and the reference of the
+secret. It can't be unsealed under another name, so after a change of the
+secret the kept key does not open the volume.
 """
 
 from collections.abc import Iterator
@@ -31,12 +35,20 @@ _PARTIAL = '.partial'
 @contextlib.contextmanager
 def _directory(backend: str, make: bool = False
                ) -> Iterator[folders.Folder]:
+    """Open the configured directory of sealed keys within the context.
+
+    :param make: whether a missing directory is created
+    """
     with folders.configured(
             backend, configuration.SEALED_KEYS, make) as directory:
         yield directory
 
 
 def _file(volume_id: str) -> str:
+    """Return the file name of a volume's sealed key.
+
+    :raises Foreign: if the text is no id
+    """
     privsep.require(names.is_id(volume_id), volume_id)
     return header_notes.sealed_key_file(volume_id)
 
@@ -44,13 +56,14 @@ def _file(volume_id: str) -> str:
 @cryptsetup_keys.entrypoint
 def seal(backend: str, volume_id: str, recorded: str, key: bytes,
          timeout: float) -> None:
-    """Keep the key of a volume, in place of an earlier key.
+    """Seal the key of a volume into its file, in place of an earlier key.
 
     Allows: keeps any key for any volume in the configured directory, in place
     of an earlier key.
 
     :param backend: section of the backend; its directory of keys is created
-    :param recorded: reference of the key's secret
+    :param recorded: reference of the secret with this key
+    :raises ValueError: if the key is empty
     :raises FileNotFoundError: if systemd-creds is not installed
     """
     file = _file(volume_id)
@@ -81,8 +94,10 @@ def open_device(path: str, name: str, backend: str, recorded: str,
 
     For the other parameters see :func:`.cryptsetup_keys.open_device`.
 
-    :param recorded: reference of the secret, which must be the key's
-    :raises NotSealed: if no key is kept, or it can't be unsealed here
+    :param backend: section of the backend
+    :param recorded: reference of the volume's present secret
+    :raises NotSealed: if no key is kept, or it was sealed for another secret,
+        or can't be unsealed on this node
     :raises WrongKey: if the key does not open the volume
     """
     volume_id = cryptsetup.require_handle(path)
@@ -95,13 +110,13 @@ def open_device(path: str, name: str, backend: str, recorded: str,
 @cryptsetup_keys.entrypoint
 def end_reencryption(path: str, backend: str, recorded: str,
                      timeout: float) -> None:
-    """Write the end of a re-encryption, with the volume's kept key.
+    """Write the final header of a re-encryption, with the volume's kept key.
 
-    Allows: as ``secrets.end_reencryption``, with the kept key.
+    Allows: as ``cryptsetup_keys.end_reencryption``, with the kept key.
 
     See :func:`.cryptsetup_keys.end_reencryption`.
 
-    :param recorded: reference of the secret, which must be the key's
+    :param recorded: as for :func:`open_device`
     :raises NotSealed: as :func:`open_device`
     """
     volume_id = cryptsetup.require_handle(path)
@@ -113,10 +128,10 @@ def end_reencryption(path: str, backend: str, recorded: str,
 def resize(name: str, backend: str, recorded: str, timeout: float) -> None:
     """Grow a crypt device to the length of its handle, with the kept key.
 
-    Allows: as ``secrets.resize``, with the kept key.
+    Allows: as ``cryptsetup_keys.resize``, with the kept key.
 
     :param name: name of the crypt device
-    :param recorded: reference of the secret, which must be the key's
+    :param recorded: as for :func:`open_device`
     :raises NotSealed: as :func:`open_device`
     :raises WrongKey: as :func:`open_device`
     """
@@ -128,6 +143,7 @@ def resize(name: str, backend: str, recorded: str, timeout: float) -> None:
 
 def _unseal(backend: str, volume_id: str, recorded: str, timeout: float
             ) -> bytes:
+    """Return the kept key of a volume; raise as :func:`open_device`."""
     name = _file(volume_id)
     path = os.path.join(configuration.directory(
         backend, configuration.SEALED_KEYS), name)
@@ -166,7 +182,7 @@ def forget(backend: str, volume_id: str) -> None:
 
 @privsep.entrypoint
 def volumes(backend: str) -> list[str]:
-    """Return the ids of volumes with kept keys, or incomplete files of keys.
+    """Return the ids of volumes with kept keys, or with incomplete files.
 
     Allows: lists the volumes with kept keys in the configured directory.
 
