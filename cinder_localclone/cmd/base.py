@@ -19,8 +19,8 @@ if typing.TYPE_CHECKING:
 Table = tuple[Sequence[str], list[tuple]]
 
 
-def _by_id(find: Callable[[str], str], parsed_args: argparse.Namespace
-           ) -> None:
+def _names_to_ids(find: Callable[[str], str], parsed_args: argparse.Namespace
+                  ) -> None:
     """Replace the names of volumes in parsed arguments by their IDs, in place.
 
     An empty VOLUME, such as an unset shell variable, is looked up too and
@@ -67,7 +67,7 @@ class Words:
             parsed_args.formatter = 'json'
         try:
             if self.takes_names:
-                _by_id(self.app.volume_id, parsed_args)
+                _names_to_ids(self.app.volume_id, parsed_args)
             return super().run(parsed_args)  # type: ignore[misc]
         except BrokenPipeError:
             raise

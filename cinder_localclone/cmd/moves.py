@@ -38,12 +38,13 @@ def progress(backend: backends.Backend, over: bool = True,
         # A call to a node that is down would wait for its time limit.
         return (backend.ask(host, method, *arguments)
                 if alive.get(host, True) else (None, DOWN))
-    obstacles = functools.cache(functools.partial(_obstacles, ask))
-    return [_row(ask, each, obstacles) for each in backend.db.moves.readable()
+    problems_of = functools.cache(functools.partial(_problems_of, ask))
+    return [_row(ask, each, problems_of)
+            for each in backend.db.moves.readable()
             if (over or not each.is_over) and source in (None, each.source)]
 
 
-def _row(ask, move, obstacles: Callable[[str], str]):
+def _row(ask, move, problems_of: Callable[[str], str]):
     row = dict.fromkeys(COLUMNS)
     row.update(zip(COLUMNS, (
         move.volume_id, move.source, move.destination,
@@ -52,12 +53,12 @@ def _row(ask, move, obstacles: Callable[[str], str]):
     if move.is_over:
         row['Remark'] = '; '.join(filter(None, (
             'cleaning up on ' + move.cleanup_node,
-            obstacles(move.cleanup_node))))
+            problems_of(move.cleanup_node))))
     if not move.committed or not move.destination:
         return row
     if move.phase in (state.Phase.COMPLETING, state.Phase.RELEASING):
         row['Percent'] = 100.0
-        row['Remark'] = row['Remark'] or obstacles(
+        row['Remark'] = row['Remark'] or problems_of(
             move.destination if move.phase is state.Phase.COMPLETING
             else move.source)
         return row
@@ -85,7 +86,7 @@ def _row(ask, move, obstacles: Callable[[str], str]):
     return row
 
 
-def _obstacles(ask, host):
+def _problems_of(ask, host):
     """Return the problems of a node, because a move waits for this node.
 
     :returns: texts of the node, or the reason why it does not answer; '' for
@@ -108,7 +109,7 @@ class Bars:
             console=console.Console(stderr=True))
         self._tasks: dict = {}
         #: By shown move: whether its disappearance means a complete copy.
-        self._copied: dict = {}
+        self._complete_if_gone: dict = {}
 
     def __enter__(self) -> 'Bars':
         self._shown.start()
@@ -138,12 +139,12 @@ class Bars:
             self._shown.update(
                 self._tasks[key], rest='%s  %s' % (
                     row['Phase'], _rest(row)), **known)
-            self._copied[key] = row['Phase'] in COPIED
-        for key in self._copied.keys() - {
+            self._complete_if_gone[key] = row['Phase'] in COPIED
+        for key in self._complete_if_gone.keys() - {
                 (row['Volume'], row['From'], row['To']) for row in rows}:
             self._shown.update(self._tasks[key], **(
-                {'completed': 100, 'rest': 'done'} if self._copied.pop(key)
-                else {'rest': 'ended'}))
+                {'completed': 100, 'rest': 'done'}
+                if self._complete_if_gone.pop(key) else {'rest': 'ended'}))
 
 
 def watch(backend: backends.Backend, seconds: float | None) -> None:

@@ -147,7 +147,7 @@ class Method:
 #: Methods by their name on the bus, and names by function: of the declaration
 #: and of the implementation.
 METHODS: dict[str, Method] = {}
-_OF: dict[Callable[..., typing.Any], str] = {}
+_NAME_OF: dict[Callable[..., typing.Any], str] = {}
 
 
 class Calls(typing.Protocol):
@@ -210,7 +210,7 @@ def answers(declaration: Callable[..., typing.Any]
     """
     def implement(function: _Function) -> _Function:
         found = of(declaration)
-        if [*_crossing(function)] != [*found.signature.parameters]:
+        if [*_other_parameters(function)] != [*found.signature.parameters]:
             raise TypeError('%s has other parameters than its declaration'
                             % found.name)
         _implement(found, function)
@@ -224,24 +224,24 @@ def _register(name: str, where: str, function: Callable[..., typing.Any],
         raise ValueError('There are two methods called ' + name)
     METHODS[name] = Method(
         name, where, None, _origin(function), inspect.Signature([
-            each for each in _crossing(function).values()
+            each for each in _other_parameters(function).values()
             if each.name not in how.get('local', ())]), '', **how)
-    _OF[function] = name
+    _NAME_OF[function] = name
 
 
 def _implement(found: Method, function: Callable[..., typing.Any]) -> None:
     METHODS[found.name] = dataclasses.replace(
         found, function=function, origin=_origin(function),
         subject=_subject(function))
-    _OF[function] = found.name
+    _NAME_OF[function] = found.name
 
 
 def _origin(function: Callable[..., typing.Any]) -> str:
     return '%s.%s' % (function.__module__, function.__qualname__)
 
 
-def _crossing(function: Callable[..., typing.Any]
-              ) -> dict[str, inspect.Parameter]:
+def _other_parameters(function: Callable[..., typing.Any]
+                      ) -> dict[str, inspect.Parameter]:
     """Return all parameters of a function except its subject, the first."""
     found = dict(inspect.signature(function).parameters)
     del found[next(iter(found))]
@@ -259,7 +259,7 @@ def _subject(function: Callable[..., typing.Any]) -> str:
 def of(function: Callable[..., typing.Any]) -> Method:
     """Return the :class:`Method` of a declared function or of its declaration.
     """
-    return METHODS[_OF[function]]
+    return METHODS[_NAME_OF[function]]
 
 
 def at(host: str, function: Callable[

@@ -100,10 +100,10 @@ def users(node: Node, volume_id: str) -> int:
     once. The destination of a move does not count, because it reads the source
     device, not the handle.
     """
-    return _users(node, _devices_of(node, volume_id), volume_id)
+    return _users(node, _survey_of(node, volume_id), volume_id)
 
 
-def _devices_of(node: Node, volume_id: str) -> survey.Survey:
+def _survey_of(node: Node, volume_id: str) -> survey.Survey:
     """Return a survey of the devices of one volume, without any LV."""
     return survey.Survey({}, node.handles.devices(
         survey.names_of(volume_id)))
@@ -130,10 +130,10 @@ def ensure_closed(node: Node, volume_id: str) -> None:
 
     :raises SourceBusy: if the volume is used; its upper device is unchanged
     """
-    present = _devices_of(node, volume_id)
+    present = _survey_of(node, volume_id)
     if present.crypt(volume_id):
         stop_reencryption(node, volume_id)
-        present = _devices_of(node, volume_id)
+        present = _survey_of(node, volume_id)
     count = _users(node, present, volume_id)
     if not count and present.upper_devices(volume_id):
         # Count before this: an idle crypt device keeps the handle open.
@@ -249,7 +249,7 @@ def grow(node: Node, volume: objects.Volume) -> None:
     :param volume: its row
     """
     volume_id = volume.id
-    present = _devices_of(node, volume_id)
+    present = _survey_of(node, volume_id)
     guard = present.guard(volume_id)
     if guard and not present.header_guarded(volume_id):
         node.handles.ensure_guard(volume_id, guard.segments[0].sectors)
@@ -372,7 +372,7 @@ def sweep(node: Node, present: survey.Survey,
             nodes.attempt(
                 node, volume_id,
                 functools.partial(_remove_link, node, volume_id),
-                functools.partial(_tell_of_link, volume_id))
+                functools.partial(_log_kept_link, volume_id))
 
 
 def _remove_link(node: Node, volume_id: str) -> None:
@@ -380,7 +380,7 @@ def _remove_link(node: Node, volume_id: str) -> None:
         node.handles.remove_link(volume_id)
 
 
-def _tell_of_link(volume_id: str, error: Exception) -> None:
+def _log_kept_link(volume_id: str, error: Exception) -> None:
     LOG.warning('The path of volume %(volume)s, which is not on this node, '
                 'could not be removed, will retry: %(error)s',
                 {'volume': volume_id, 'error': error},
@@ -408,10 +408,10 @@ def ensure_open(node: Node, volume: objects.Volume, lv: str) -> None:
     foreign = present.is_handle_foreign(volume_id)
     found = None if foreign else present.lvs.get(lv)
     if rows.is_authenticated(volume):
-        _check_alone(node, volume)
+        _check_may_open(node, volume)
     expected = pinning.of_row(recorded)
     if not present.crypt(volume_id):
-        _note_used(node, present, lv)
+        _unmark_fresh(node, present, lv)
         activate.open_volume(
             node.crypt, node.keys, volume_id, expected,
             keep_header=not _is_at_rest(node, volume),
@@ -426,12 +426,12 @@ def ensure_open(node: Node, volume: objects.Volume, lv: str) -> None:
         note_opened(node, found, volume_id, key)
     elif foreign and volume_id not in node.crypt.remotes():
         note_opened(node, None, volume_id, key)
-    _note_used(node, present, lv)
+    _unmark_fresh(node, present, lv)
     if is_short(present, volume_id):
         activate.grow(node.crypt, node.keys, volume_id, expected)
 
 
-def _check_alone(node: Node, volume: objects.Volume) -> None:
+def _check_may_open(node: Node, volume: objects.Volume) -> None:
     """Check by the rows that this node may open an authenticated volume.
 
     Opening an authenticated volume writes to it, so only a single node may
@@ -581,10 +581,10 @@ def note_used(node: Node, volume: objects.Volume) -> None:
     :param volume: its row; its home is this node
     """
     if rows.recorded(volume):
-        _note_used(node, node.handles.survey(), volume.name)
+        _unmark_fresh(node, node.handles.survey(), volume.name)
 
 
-def _note_used(node: Node, present: survey.Survey, lv: str) -> None:
+def _unmark_fresh(node: Node, present: survey.Survey, lv: str) -> None:
     """Remove the tag "fresh" from an LV, if it has the tag."""
     found = present.lvs.get(lv)
     if found and names.FRESH in found.tags:
@@ -731,10 +731,10 @@ def reencryption_paused(node: Node, volume_id: str) -> Iterator[None]:
         yield
     finally:
         if volume and ran:
-            _go_on(node, volume)
+            _resume_reencryption(node, volume)
 
 
-def _go_on(node: Node, volume: objects.Volume) -> None:
+def _resume_reencryption(node: Node, volume: objects.Volume) -> None:
     """Start a re-encryption again, unless an operator has paused it.
 
     An error is only logged: the next sweep tries again.

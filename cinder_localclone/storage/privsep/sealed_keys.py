@@ -44,7 +44,7 @@ def _directory(backend: str, make: bool = False
         yield directory
 
 
-def _file(volume_id: str) -> str:
+def _file_name(volume_id: str) -> str:
     """Return the file name of a volume's sealed key.
 
     :raises Foreign: if the text is no id
@@ -66,7 +66,7 @@ def seal(backend: str, volume_id: str, recorded: str, key: bytes,
     :raises ValueError: if the key is empty
     :raises FileNotFoundError: if systemd-creds is not installed
     """
-    file = _file(volume_id)
+    file = _file_name(volume_id)
     if not key:
         raise ValueError('there is no key of volume ' + volume_id)
     text = process.run(
@@ -144,7 +144,7 @@ def resize(name: str, backend: str, recorded: str, timeout: float) -> None:
 def _unseal(backend: str, volume_id: str, recorded: str, timeout: float
             ) -> bytes:
     """Return the kept key of a volume; raise as :func:`open_device`."""
-    name = _file(volume_id)
+    name = _file_name(volume_id)
     path = os.path.join(configuration.directory(
         backend, configuration.SEALED_KEYS), name)
     try:
@@ -171,7 +171,7 @@ def forget(backend: str, volume_id: str) -> None:
 
     :param backend: section of the backend
     """
-    file = _file(volume_id)
+    file = _file_name(volume_id)
     with contextlib.suppress(FileNotFoundError):
         with _directory(backend) as directory:
             found = [directory.unlink(each)

@@ -481,7 +481,7 @@ class DeclaringTest(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        for each in (methods.METHODS, methods._OF):
+        for each in (methods.METHODS, methods._NAME_OF):
             self.enterContext(mock.patch.dict(each))
         self.node = mock.Mock(spec=['host', 'peers', 'volumes'], host='a@l')
 
