@@ -16,8 +16,7 @@ from cinder_localclone.service import operator as backends
 
 COLUMNS = ('Volume', 'From', 'To', 'Phase', 'Size GiB', 'Percent',
            'MiB/s', 'Seconds left', 'Pace', 'Remark')
-#: Phases of a move before its end with all data copied. If a move is no longer
-#: listed after such a phase, its copy was completed.
+#: If a move disappears after one of these phases, its copy was completed.
 COPIED = ('migrating', 'completing')
 #: The remark if the node in question has a dead service.
 DOWN = 'not asked: its service is down'

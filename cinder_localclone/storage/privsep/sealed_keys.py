@@ -8,8 +8,8 @@ leave this daemon, the daemon of :mod:`.cryptsetup_keys`.
 
 The *secret* of a volume is the entry of the key manager with its key. A key is
 sealed under a credential name made of the volume's id and the reference of the
-secret. It can't be unsealed under another name, so after a change of the
-secret the kept key does not open the volume.
+secret. It can't be unsealed under another name, so a change of the secret
+makes the kept key useless.
 """
 
 from collections.abc import Iterator
