@@ -187,7 +187,7 @@ class Lvm(typing.Protocol):
         """Make an LV read-only and inactive, as a snapshot.
 
         :raises MissingData: if there is no such LV
-                """
+        """
 
     # -- activation
 
@@ -236,8 +236,6 @@ class Lvm(typing.Protocol):
         :raises CommandFailed: if the LV can't be written
         :raises WrongDevice: if the LV's path does not lead to the LV, or the
             LV does not exist
-        :raises WrongDevice: if there is no such LV
-        :raises CommandFailed: if it can't be written
         """
 
     def note_zeroed(self, name: str, end: int) -> None:
@@ -257,7 +255,6 @@ class Lvm(typing.Protocol):
         :param size_bytes: of the volume's data
         :raises NotPossible: if the LV is not zeroed that far
         :raises MissingData: if there is no such LV
-        :raises NotPossible: if it is not zeroed so far
         """
 
     def flush_lv(self, lv: str) -> None:
@@ -615,8 +612,6 @@ class Clones(typing.Protocol):
         :raises CommandTimeout: if the command hangs; the clone must not
             hydrate then
         :raises MissingData: if there is no clone
-        :raises OddMap: if they can't be left out
-        :raises CommandTimeout: if that hangs: it must not hydrate then
         """
 
     def counters(self, move: state.Move) -> tuple[str, str]:
