@@ -14,12 +14,12 @@ from typing import Any
 from cinder_localclone.core import names
 
 _WORD = '[0-9a-f]{8}'
-_MOVE = re.compile(r'\S*localclone-(%s)' % names.UUID)
-_EXPORT = re.compile(r'\S*volume-(%s)-(%s)' % (names.UUID, _WORD))
+_MOVE = re.compile(r'[^\s/]*localclone-(%s)' % names.UUID)
+_EXPORT = re.compile(r'[^\s/]*volume-(%s)-(%s)' % (names.UUID, _WORD))
 #: Only in the names of exports for remote attachments.
 REMOTE = 'remote-'
 #: Volume; backend, home and initiator.
-_ATTACHMENT = re.compile(r'\S*%s(%s)-(%s)-(%s)-(%s)' % (
+_ATTACHMENT = re.compile(r'[^\s/]*%s(%s)-(%s)-(%s)-(%s)' % (
     REMOTE, names.UUID, _WORD, _WORD, _WORD))
 
 

@@ -125,15 +125,14 @@ def dump(path: str, timeout: float, repair: bool = False) -> str:
     Allows: reads the metadata of any volume's header, no keys; has cryptsetup
     repair a damaged copy of it from the other copy.
 
-    :param mend: whether cryptsetup takes its locks, and writes to the header
+    :param repair: whether cryptsetup takes its locks, and writes to the header
         if a copy is damaged
     :raises HeaderDamaged: if no copy can be read
     """
     words = 'luksDump', '--dump-json-metadata'
     if not repair:
         return _read(path, *words, timeout=timeout)
-    require_handle(path)
-    return run(path, *words, path, timeout=timeout)
+    return _change(path, *words, timeout=timeout)
 
 
 @privsep.entrypoint

@@ -207,6 +207,9 @@ def is_exported(iqn: str, name: str, device: str, serial: str,
 
     Only an export completed by the driver, and not changed since, counts.
     """
+    # Else a caller could try passwords on another program's target.
+    privsep.require(iscsi.is_iqn(iqn), iqn)
+    privsep.require(names.is_backstore(name), name)
     return sysfs.mapped_name(device) == os.path.basename(device) and (
         _is_shown(iqn, name, device, serial, readonly,
                   iscsi.portal(address, port), initiator, user,

@@ -38,7 +38,7 @@ class ForeignTest(Case):
     """Nothing but the driver's own can be asked for."""
 
     @ddt.data({'iqn': 'iqn.x:other'}, {'name': 'other'}, {'name': ''},
-              {'name': STORE + 'x'}, {'iqn': IQN + 'x'},
+              {'name': STORE + 'x'}, {'iqn': IQN + 'x'}, {'iqn': '../' + IQN},
               {'device': '/dev/mapper/other'}, {'device': '/dev/sda'},
               {'device': '/dev/mapper/localclone-crypt-' + V1},
               {'device': '/dev/' + STORE},
@@ -46,6 +46,12 @@ class ForeignTest(Case):
     def test_exports(self, changes):
         self.assertRaises(exceptions.Foreign, export, **changes)
         self.assertEqual([], self.lio.steps)
+
+    @ddt.data({'iqn': 'iqn.x:other'}, {'iqn': '../' + IQN},
+              {'name': 'other'})
+    def test_compares(self, changes):
+        self.assertRaises(exceptions.Foreign, lio.is_exported,
+                          **dict(ASKED, **changes))
 
     @ddt.data(('iqn.x:other', STORE), (IQN, 'other'))
     @ddt.unpack
