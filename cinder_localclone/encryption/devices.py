@@ -719,7 +719,7 @@ def reencryption_paused(node: Node, volume_id: str) -> Iterator[None]:
     """Start a re-encryption again at the end of the context, if it runs now.
 
     This does not pause the re-encryption: the caller may do so within the
-    context, as by :func:`settle_reencryption`. Otherwise it would pause until
+    context, as by :func:`end_interrupted_reencryption`. Otherwise it would pause until
     the next sweep after each snapshot, and owners can take snapshots at any
     rate. The caller holds the volume's lock, and neither moves nor closes the
     volume within the context.

@@ -32,7 +32,8 @@ class Cloud:
     def client(self, _service, _user='admin'):
         return self
 
-    cinder = client
+    def cinder(self, _user='admin'):
+        return self
 
     def get(self, path):
         return self.request('GET', path).raise_for_status()
@@ -56,7 +57,7 @@ class Cloud:
             self.server = body['server']
             self.attached = [
                 self.server['block_device_mapping_v2'][0]['uuid']]
-            return {'server': {'id': 's'}}
+            return {'server': {'id': 'id-7'}}
         if path.startswith('/volumes/'):
             volume = path.rpartition('/')[2]
             return {'volume': {
@@ -70,8 +71,8 @@ class Cloud:
         elif method == 'DELETE':
             self.server, self.attached = None, []
         elif path.startswith('/servers?'):
-            return {'servers': [{'id': 's'}] if self.server else []}
-        elif path == '/servers/s':
+            return {'servers': [{'id': 'id-7'}] if self.server else []}
+        elif path == '/servers/id-7':
             return {'server': {
                 'status': 'ACTIVE', 'OS-EXT-STS:task_state': None,
                 'OS-EXT-SRV-ATTR:host': self.host}}
@@ -145,4 +146,4 @@ class ServerTest(testtools.TestCase):
     def test_deletes_all(self):
         self.boot()
         servers.delete_all(self.cloud)
-        self.assertEqual(('DELETE', '/servers/s'), self.cloud.asked[-1])
+        self.assertEqual(('DELETE', '/servers/id-7'), self.cloud.asked[-1])
