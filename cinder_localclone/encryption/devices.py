@@ -94,11 +94,9 @@ def exported_path(node: Node, volume: objects.Volume) -> str:
 def users(node: Node, volume_id: str) -> int:
     """Return the number of times that a volume is open on this node.
 
-    An open counts for the handle and for the devices above it, the upper
-    device and the export device. These devices themselves do not count,
-    although they keep the handle open. All iSCSI initiators of an export count
-    once. The destination of a move does not count, because it reads the source
-    device, not the handle.
+    An open counts on the handle, the upper device and the export device; these
+    devices themselves do not. All iSCSI initiators of an export count once, the
+    destination of a move not at all: it reads the source device.
     """
     return _users(node, _survey_of(node, volume_id), volume_id)
 
@@ -340,9 +338,8 @@ def differs(node: Node, volume: objects.Volume, present: survey.Survey,
 def reconcile(node: Node, volume: objects.Volume, lv: str = '') -> None:
     """Open or close the upper device of a volume by its attachments.
 
-    The handle exists on this node. An error is logged and not raised: the
-    caller goes on with the copy of the volume, because its progress may remove
-    the cause of the error.
+    The handle exists on this node. An error is logged, not raised: the copy of
+    the volume goes on, which may remove the cause.
 
     :param lv: as for :func:`open`
     """
@@ -486,8 +483,7 @@ def note_opened(node: Node, lv: lvm_reports.LogicalVolume | None,
                 volume_id: str, key: str, luks: str = '') -> None:
     """Note that a volume is open here, so that a boot opens it again.
 
-    The note has the secret and the UUID of the header. A boot opens the volume
-    with this secret if the header has this UUID.
+    A boot uses the noted secret if the header has the noted UUID.
 
     :param lv: the LV of the volume on this node; None if it is remotely
         attached
@@ -718,11 +714,9 @@ def end_interrupted_reencryption(node: Node, volume: objects.Volume) -> None:
 def reencryption_paused(node: Node, volume_id: str) -> Iterator[None]:
     """Start a re-encryption again at the end of the context, if it runs now.
 
-    This does not pause the re-encryption: the caller may do so within the
-    context, as by :func:`end_interrupted_reencryption`. Otherwise it would pause until
-    the next sweep after each snapshot, and owners can take snapshots at any
-    rate. The caller holds the volume's lock, and neither moves nor closes the
-    volume within the context.
+    The caller may pause it within the context. Without this it would wait for
+    the next sweep after each snapshot, and owners take snapshots at any rate.
+    The caller holds the volume's lock, and neither moves nor closes the volume.
     """
     volume = node.volumes.volume(volume_id)
     ran = bool(volume and rows.recorded(volume)

@@ -26,8 +26,8 @@ MORE = {
     'core.rpc': {'inspect'},  # signatures
     'core.version': {'importlib'},
 }
-#: Lines of a module, at most.
-LIMIT = 820
+#: Lines of a module, at most: about 800, and what its docstrings need.
+LIMIT = 870
 
 
 def imports(path):
