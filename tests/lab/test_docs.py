@@ -8,6 +8,7 @@ from unittest import mock
 
 import testtools
 
+from cinder_localclone.cmd.doctor import checks
 from cinder_localclone.cmd import main
 from cinder_localclone.cmd.metrics import figures
 from cinder_localclone.cmd.metrics import sources
@@ -47,6 +48,13 @@ class CommandPageTest(testtools.TestCase):
         self.assertEqual(1, sample_backend.run(
             ['repair', '--dry-run', 'MOVING'])[1])
         self.assertEqual(0, sample_backend.run(['repair', 'MOVING'])[1])
+
+    def test_the_sample_of_doctor_has_all_checks(self):
+        # An error in the code of a check is a finding, too.
+        printed, _code = sample_backend.run(['doctor'])
+        self.assertNotIn(checks.SEE_DETAILS, printed)
+        self.assertEqual(1, printed.count(checks.FAIL), printed)
+        self.assertEqual(1, printed.count(checks.WARN), printed)
 
     def test_help_is_of_the_command(self):
         for words in (['show', '--help'], ['help', 'show']):

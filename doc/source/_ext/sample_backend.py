@@ -197,7 +197,9 @@ class _Peers:
             'its kernel has no dm-clone (CONFIG_DM_CLONE), or the module is '
             'missing']
         return {'host': host + '#localclone', 'time': time.time(),
-                'to_wipe': 0, 'problems': problems,
+                'to_wipe': 0, 'problems': problems, 'block': 512,
+                'initiator': 'iqn.2026-11.org.example:'
+                + host.partition('@')[0],
                 'free_space': dataclasses.asdict(
                     lvm_reports.FreeSpace(142 * GIB, 9 * GIB, False))}
 
@@ -233,6 +235,14 @@ class _Inventory:
         return inventory.Service(True, host == NODE1, 'nova')
 
     @staticmethod
+    def unended(_backend, _seconds):
+        return []
+
+    @staticmethod
+    def is_encryption_available():
+        return False
+
+    @staticmethod
     def secrets_of_all():
         return set()
 
@@ -265,7 +275,8 @@ class _Backend:
             snapshots_on=lambda host: {SNAPSHOT: QUIET}),
         inventory=_Inventory())
     settings = types.SimpleNamespace(
-        named='/etc/cinder/cinder.conf', rpc_timeout=60)
+        named='/etc/cinder/cinder.conf', rpc_timeout=60,
+        sections=lambda: {'localclone': None})
     conf = types.SimpleNamespace(check=lambda: None, **{
         each.dest: each.default for each in backend.SECTION_OPTS})
 
@@ -324,7 +335,10 @@ class _Backend:
             metadata_group='cinder-volumes',
             lvs=lambda: {pool: lvm_reports.LogicalVolume(
                 'cinder-volumes', pool, 900 * GIB, '', frozenset(),
-                zeroes=True)}, pool_usage=lambda: (84.2, 11.0),
+                zeroes=True, allocated=758 * GIB, metadata_size=GIB,
+                metadata_used=110 << 20)},
+            check_groups=lambda lvs: None,
+            pool_transactions=lambda pool: (17, 17),
             free_space=lambda: lvm_reports.FreeSpace(
                 142 * GIB, 9 * GIB, False))
 
@@ -461,7 +475,7 @@ def run(words: list[str]) -> tuple[str, int]:
                  'global_filter=["a|^/dev/nvme0n1p3$|","r|.*|"]\n'
                  'cryptsetup 2.6.1\n'),
                 (lvm, 'free', lambda groups, timeout: None),
-                (lio_configfs, 'hanging', lambda prefix, timeout: []),
+                (lio_configfs, 'hanging', lambda timeout: []),
                 (dmsetup, 'targets',
                  lambda timeout: 'clone v1.0.0\nthin-pool v1.22.0\n')):
             made_up.enter_context(
