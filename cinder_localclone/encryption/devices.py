@@ -95,8 +95,8 @@ def users(node: Node, volume_id: str) -> int:
     """Return the number of times that a volume is open on this node.
 
     An open counts on the handle, the upper device and the export device; these
-    devices themselves do not. All iSCSI initiators of an export count once, the
-    destination of a move not at all: it reads the source device.
+    devices themselves do not. All iSCSI initiators of an export count once,
+    the destination of a move not at all: it reads the source device.
     """
     return _users(node, _survey_of(node, volume_id), volume_id)
 
@@ -716,7 +716,7 @@ def reencryption_paused(node: Node, volume_id: str) -> Iterator[None]:
 
     The caller may pause it within the context. Without this it would wait for
     the next sweep after each snapshot, and owners take snapshots at any rate.
-    The caller holds the volume's lock, and neither moves nor closes the volume.
+    The caller holds the volume's lock, and neither moves nor closes it.
     """
     volume = node.volumes.volume(volume_id)
     ran = bool(volume and rows.recorded(volume)
