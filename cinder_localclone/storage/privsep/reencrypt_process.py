@@ -245,7 +245,7 @@ def become_cryptsetup(volume_id: str, key: bytes, resilience: str,
                       zone: int) -> typing.NoReturn:
     """Execute cryptsetup in place of this process.
 
-    :param key: passed through a pipe: it is in no file and on no command line
+    :param key: sent through a pipe: it is in no file and on no command line
     :param resilience: protection against power cuts, as in the volume's header
     :param zone: MiB re-encrypted at a time
     """
