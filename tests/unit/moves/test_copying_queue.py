@@ -546,7 +546,7 @@ class DeadEndTest(Base):
            before its copy was begun, or could be completed.
         """
         self.useFixture(fixtures.MockPatchObject(
-            exports.Exporting, 'settle',
+            exports.Exporting, 'reconcile',
             side_effect=OSError(errno.EINVAL, 'configfs')))
         volume, = self.moving(1)
         self.sweeps()

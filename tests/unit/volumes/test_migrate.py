@@ -71,7 +71,7 @@ class WithinTest(Base):
         self.peers = self.home.service.node.peers
         self.peers.describe.return_value = {
             'host': B + '#p', 'initiator': 'i', 'problems': [],
-            'room': ROOM, 'block': 512, 'sparse': False}
+            'free_space': ROOM, 'block': 512, 'sparse': False}
         node = self.home.service.node
         node.lvm.logical_block.return_value = 512
         node.handles.devices.return_value = {}
@@ -122,7 +122,7 @@ class WithinTest(Base):
 
     @ddt.data(
         ({'problems': ['no dm-clone']}, exceptions.NotReady, 'NOT_READY'),
-        ({'room': dict(ROOM, volumes=0)},
+        ({'free_space': dict(ROOM, volumes=0)},
          exceptions.NoFreeSpace, 'NO_FREE_SPACE'))
     @ddt.unpack
     def test_a_destination_that_can_not(self, lacks, error, key):
