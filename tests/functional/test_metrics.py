@@ -42,7 +42,9 @@ class MetricsTest(base.LabTest):
 
         def copying():
             found = self.scrape(self.n2)
-            return found.get(('localclone_copied_bytes', volume)) and found
+            # The rate needs two samples.
+            return found.get(('localclone_copied_bytes', volume)) and (
+                'localclone_copy_rate_bytes', volume) in found and found
         found = process.wait_for('the first part to be copied', copying, 90,
                                  every=1)
         self.assertEqual(set(SOURCES), self.answered(found))
