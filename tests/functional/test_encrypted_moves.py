@@ -27,7 +27,7 @@ class Base(encrypted.DriverTest):
 
 class MoveTest(Base):
 
-    def test_is_deferred_its_instance(self):
+    def test_follows_its_instance(self):
         volume, marked, expected = self.moved_from()
         with self.tap(self.n1) as tap:
             attached = self.instance.attach(volume, self.n2)

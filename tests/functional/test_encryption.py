@@ -46,7 +46,7 @@ class GuestTest(encrypted.ServerTest):
         server.wait_found(written)
         self.assertTrue(server.console().clean)
 
-    def test_is_deferred_its_guest_at_length(self):
+    def test_follows_its_guest_at_length(self):
         volume = self.encrypted(self.n1)
         before = self.header(self.n1, volume)
         server, _root = self.boot(self.n1, volume)

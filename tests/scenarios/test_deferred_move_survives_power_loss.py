@@ -108,7 +108,7 @@ class DeferredMoveTest(Case):
         self.assertIn('leave_out', done[done.index('switch_to_clone'):])
         guest.check_at(C, self)
 
-    def test_it_passes_through_then_is_deferred(self):
+    def test_attached_remotely_then_moved(self):
         guest = Guest()
         guest.detach(B)
         guest.attach(C)

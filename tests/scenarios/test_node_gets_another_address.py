@@ -66,7 +66,7 @@ class RemotelyAttachedTest(remote_case.Passed):
             self.a.node, self.volume)
         self.assertEqual((B, NEW), (found[0], found[1].portal))
 
-    def test_it_is_deferred_its_instance(self):
+    def test_it_follows_its_instance(self):
         reboot(self.a)
         self.sweep()
         self.volume.group_id = None

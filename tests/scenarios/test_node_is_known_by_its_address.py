@@ -58,7 +58,7 @@ class KnownByAddressTest(attach_case.Base):
             self.world.reconcile()
             self.b.hydrate()
 
-    def test_it_is_deferred_its_instance(self):
+    def test_it_follows_its_instance(self):
         self.attach_remotely()
         self.volume.group_id = None
         self.restart(self.a)

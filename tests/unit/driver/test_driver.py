@@ -192,7 +192,7 @@ class DriverTest(Case):
         self.assertEqual([], self.node.exports.mock_calls)
         self.assertEqual([], self.node.peers.mock_calls)
 
-    def test_a_volume_that_is_deferred_its_instance_as_it_is_asked_for(self):
+    def test_a_volume_that_follows_its_instance_as_it_is_asked_for(self):
         self.node.volumes.volume.side_effect = [
             volume(host='n1@l#p'), volume(host='n2@l#p')]
         self.directory.find.side_effect = exceptions.StaleMove(volume='v')

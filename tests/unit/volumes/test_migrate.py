@@ -168,7 +168,7 @@ class WithinTest(Base):
         volume.save()
         self.told(self.home, self.migrate, exceptions.StaleMove, 'MOVE_BUSY')
 
-    def test_what_is_attached_is_deferred_its_instance(self):
+    def test_what_is_attached_follows_its_instance(self):
         self.attach()
         text = self.told(self.home, self.migrate,
                          exceptions.IsDeferred, 'FOLLOWS_INSTANCE')

@@ -216,7 +216,7 @@ class AnswerTest(testtools.TestCase):
               (8, 1 | 4, b'LVM-1\0', 'LVM-1'), (8, 2 | 4, b'', ''),
               (8, 4, b'', None))
     @ddt.unpack
-    def test_what_is_deferred_a_name(self, size, flags, more, uuid):
+    def test_bytes_after_a_name(self, size, flags, more, uuid):
         is_deferred = struct.pack('=2I', 5, flags)[:size]
         self.assertEqual({'abc': uuid}, dm_ioctl.parse_names(self.answer(
             struct.pack('=QI', 1, 0) + b'abc\0' + is_deferred + more)))
