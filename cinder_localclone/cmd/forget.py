@@ -229,8 +229,8 @@ def _of_other_home(db: records.Database, host: str, volume: objects.Volume,
 
     :returns: None if the node is its home, as far as its row tells
     """
-    home = db.volumes.service_of(volume.id)
-    if not home or home == host or not names.same_backend(home, host):
+    home = names.other_node(db.volumes.service_of(volume.id), host)
+    if not home:
         return None
     what = 'home of the volume (%s) by mistake' % volume.status
     try:

@@ -168,8 +168,8 @@ def unnamed(volume: objects.Volume, move: state.Move | None, node: Node,
     """
     both = move is not None and _both_export(move)
     alone = rows.is_home(volume, node.host) and not both
-    left = bool(move and both and move.is_deferred and node.host
-                == move.source)
+    left = bool(move and both and move.is_deferred
+                and node.host == move.source)
     named = (connections(volume) if alone or left
              else wanted(volume, move, node))
     return exported - {each.iqn for each in named}

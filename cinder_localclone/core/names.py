@@ -477,6 +477,16 @@ def same_backend(host: str, other: str) -> bool:
     return backend_of(host) == backend_of(other)
 
 
+def other_node(found: str | None, host: str) -> str:
+    """Return a service host if it is another node of a host's backend.
+
+    :param found: service host; None or '' if there is none
+    :returns: '' if it is none, or the host itself
+    """
+    return found if found and found != host and same_backend(
+        found, host) else ''
+
+
 def backstore(device: str) -> str:
     """Return the name of a device's LIO storage object.
 

@@ -222,8 +222,8 @@ class Exporting:
             *(functools.partial(_refuse, volume, each)
               for each in self._lost(volume, move))])
 
-    def reconcile(self, volume: objects.Volume, move: state.Move
-                  | None) -> None:
+    def reconcile(self, volume: objects.Volume,
+                  move: state.Move | None) -> None:
         """Make the exports that the attachments name, and withdraw all others.
 
         A lost detach leaves an export behind. Because guests wait for a

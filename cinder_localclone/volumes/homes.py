@@ -51,16 +51,6 @@ def has_lv(node: Node, volume_id: str, lv: str) -> bool:
             and names.facts(found.tags).get('volume') == volume_id)
 
 
-def _other(node: Node, volume: objects.Volume) -> str:
-    """Return the other node that may have the data of a volume at home here.
-
-    :returns: its service host; '' if the row names no other node
-    """
-    other = node.volumes.service_of(volume.id)
-    return other if (other and other != node.host and names.same_backend(
-        other, node.host)) else ''
-
-
 def why_not_here(node: Node, volume: objects.Volume) -> str:
     """Return the reason why a volume can't be given up at its recorded home.
 
@@ -69,7 +59,8 @@ def why_not_here(node: Node, volume: objects.Volume) -> str:
     """
     if has_lv(node, volume.id, volume.name):
         return ''
-    other = _other(node, volume)
+    other = names.other_node(
+        node.volumes.service_of(volume.id), node.host)
     if not other:
         return ''
     try:

@@ -242,8 +242,8 @@ class Figures:
             self._add('unended', sum(
                 each.what == what for each in said.unended), what=what)
 
-    def _of_move(self, move: state.Move, position: copies.Position
-                 | None) -> None:
+    def _of_move(self, move: state.Move,
+                 position: copies.Position | None) -> None:
         labels = _move_labels(move)
         self._add('move_bytes', move.size_bytes, **labels)
         self._add('move_stalled', bool(position and position.entry.stalled),
