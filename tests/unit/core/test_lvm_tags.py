@@ -85,13 +85,13 @@ class TableTest(testtools.TestCase):
         self.assertEqual({}, names.facts(
             ['localclone.volume', 'localclone.other=1', 'volume=1']))
         for name in found:
-            self.assertEqual({lvm_tags.FACTS[name].of('of-' + name)},
+            self.assertEqual({lvm_tags.FACTS[name].with_value('of-' + name)},
                              names.with_fact(names.tags(**found), name))
 
     def test_tags_of_a_group(self):
-        tag = header_notes.remote('v', 'luks', 'key')
+        tag = header_notes.remote_tag('v', 'luks', 'key')
         self.assertTrue(tag.startswith(lvm_tags.REMOTE.text), tag)
-        tag, = header_notes.directories('backend', ['/a'])
+        tag, = header_notes.directory_tags('backend', ['/a'])
         self.assertTrue(tag.startswith(lvm_tags.KEEPS.text), tag)
 
     def test_page_has_each(self):
