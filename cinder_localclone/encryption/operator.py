@@ -39,6 +39,7 @@ from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import at_rest
+from cinder_localclone.encryption import boot_notes
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import headers
 from cinder_localclone.encryption import rotate
@@ -503,7 +504,7 @@ def _record(node: Node, volume: objects.Volume, key: str) -> None:
             recorded, key=key), recorded)
     lv = node.lvm.lvs().get(volume.name)
     if lv:
-        devices.name_secret(node, lv, key, luks=volume.id)
+        boot_notes.set_secret_tags(node, lv, key, luks=volume.id)
 
 
 def _refuse(volume_id: str, reason: str) -> typing.NoReturn:

@@ -42,6 +42,7 @@ from cinder_localclone.core import rpc
 from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
+from cinder_localclone.encryption import boot_notes
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import rotate
 
@@ -383,7 +384,7 @@ def _go_on(node: Node, volume: objects.Volume) -> None:
     _ensure_open(node, volume)
     lv = node.lvm.lvs().get(volume.name)
     if lv:
-        devices.note_key(node, lv, volume.id, _recorded(volume).key)
+        boot_notes.note_key(node, lv, volume.id, _recorded(volume).key)
     node.runner.start(volume.id)
     events.say(events.REENCRYPTION_GOES_ON, volume=volume.id)
 

@@ -38,7 +38,7 @@ from cinder_localclone.core import rpc
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import at_rest
-from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import boot_notes
 from cinder_localclone.encryption import rotation_plan
 
 LOG = logging.getLogger(__name__)
@@ -364,8 +364,8 @@ class Change:
         opened = lv is not None and names.OPENED in lv.tags
         if lv and not opened and present.crypt(self.volume.id):
             # Replace an older note, or a boot uses another secret.
-            devices.note_opened(self.node, lv, self.volume.id,
-                                self.recorded.key)
+            boot_notes.note_opened(self.node, lv, self.volume.id,
+                                   self.recorded.key)
             opened = True
         keeps = opened and not self._is_lost(token)
         # Fetch the key first: the sealed key may be the last copy.
@@ -424,7 +424,17 @@ def outdate_backups(node: Node, volume: objects.Volume) -> None:
     If the caller is interrupted, the sweep of backups (:mod:`.header_backups`)
     replaces them.
     """
-    devices.outdate_backups_of(node, volume.name)
+    outdate_backups_of(node, volume.name)
+
+
+def outdate_backups_of(node: Node, lv: str) -> None:
+    """Tag an LV: header backups of its volume may soon be outdated.
+
+    In a revert it is the new LV of the volume. The tag is set even if no
+    backup directory is configured, because an old directory may be configured
+    again.
+    """
+    node.crypt.mark(lv, names.OUTDATED)
 
 
 def replace_backups(node: Node, volume: objects.Volume, key: bytes
@@ -490,7 +500,7 @@ def note_key(node: Node, volume: objects.Volume, key: str) -> None:
     """
     lv = node.lvm.lvs().get(volume.name)
     if lv is not None:
-        devices.name_secret(node, lv, key)
+        boot_notes.set_secret_tags(node, lv, key)
 
 
 def give_own_key(node: Node, volume: objects.Volume) -> None:
@@ -578,7 +588,7 @@ def _give_uuid(node: Node, volume: objects.Volume) -> None:
     lv = node.lvm.lvs().get(volume.name)
     recorded = rows.recorded(volume)
     if lv and recorded:
-        devices.name_secret(node, lv, recorded.key, luks=volume.id)
+        boot_notes.set_secret_tags(node, lv, recorded.key, luks=volume.id)
 
 
 def _wanted(node: Node, volume: objects.Volume

@@ -23,6 +23,7 @@ from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.core import statuses
+from cinder_localclone.encryption import boot_notes
 from cinder_localclone.encryption import devices
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import cleanup
@@ -158,7 +159,7 @@ def _tag_for_boot(node: Node, move: state.Move) -> bool:
     """
     try:
         if move.extra_bytes:
-            devices.note_moved(
+            boot_notes.note_moved(
                 node, move.volume_id, move.destination_lv)
     except exceptions.LocalCloneError as exc:
         LOG.warning('The LV of volume %(volume)s was not tagged for the next '

@@ -33,6 +33,7 @@ from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import state
+from cinder_localclone.encryption import boot_notes
 from cinder_localclone.encryption import devices
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import flow
@@ -203,7 +204,7 @@ def _reconcile(node: Node, volume_id: str) -> None:
         # The present note, not the listed note. This is first, because with
         # the initiator's record a boot opens the volume.
         noted = node.crypt.remotes().get(volume_id)
-        if noted and not devices.correct_note(
+        if noted and not boot_notes.correct_note(
                 node, volume, devices.is_wanted(node, volume), luks=noted[0]):
             return
         # Does nothing if its move has yet to switch the handle.

@@ -30,6 +30,7 @@ from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import state
+from cinder_localclone.encryption import boot_notes
 from cinder_localclone.encryption import devices
 from cinder_localclone.moves import checks
 from cinder_localclone.moves import cleanup
@@ -90,7 +91,7 @@ class CheckClosed(flow.Step):
         if rows.is_authenticated(volume):
             # A boot that opened it again would write to the source of the
             # copy.
-            devices.forget(
+            boot_notes.forget(
                 self._node, self._node.handles.survey(), volume.id)
 
 
@@ -295,7 +296,7 @@ def drop_handle(node: Node, move: state.Move) -> None:
                         {'device': name, 'host': move.destination})
         else:
             if move.extra_bytes:
-                devices.forget_left(node, move.volume_id, move.source_lv)
+                boot_notes.forget_left(node, move.volume_id, move.source_lv)
             node.handles.remove_handle(move.volume_id)
     except Exception as exc:  # privsep and the message bus raise other types
         LOG.warning('%(device)s could not be removed; the next periodic '

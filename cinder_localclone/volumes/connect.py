@@ -23,6 +23,7 @@ from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
 from cinder_localclone.core import statuses
+from cinder_localclone.encryption import boot_notes
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import policy
 from cinder_localclone.moves import cleanup
@@ -214,7 +215,7 @@ class Connections:
             rpc.call_at(host, remote_attachment.begin_for_home, self._node,
                         volume.id, properties,
                         volume_attachments.as_sent(volume))
-            devices.note_used(self._node, volume)
+            boot_notes.note_used(self._node, volume)
         except Exception:
             if not known:
                 self._in_vain[handle_id, initiator] = auth

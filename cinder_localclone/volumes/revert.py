@@ -25,6 +25,7 @@ from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import rotate
 from cinder_localclone.moves import cleanup
 from cinder_localclone.volumes import clone
 from cinder_localclone.volumes import reconcile
@@ -164,4 +165,4 @@ def _make(node: Node, volume: objects.Volume, snapshot_id: str, new: str
             state.backing_bytes(volume.size, extra), volume.id, extra)
         if rows.recorded(image):
             # The backups have the former header; the sweep makes a new backup.
-            devices.outdate_backups_of(node, lv)
+            rotate.outdate_backups_of(node, lv)

@@ -27,7 +27,7 @@ MORE = {
     'core.version': {'importlib'},
 }
 #: Lines of a module, at most: about 800, and what its docstrings need.
-LIMIT = 870
+LIMIT = 820
 
 
 def imports(path):

@@ -14,6 +14,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core import names
 from cinder_localclone.core import state
+from cinder_localclone.encryption import boot_notes
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import upkeep
 from cinder_localclone.moves import destination
@@ -129,7 +130,7 @@ class SettleTest(encrypted_attach_case.Case):
                 crypt.SimCrypt, 'note', side_effect=exceptions.CommandTimeout(
                     command='lvchange', seconds=1)):
             self.assertRaises(
-                exceptions.CommandTimeout, devices.note_moved,
+                exceptions.CommandTimeout, boot_notes.note_moved,
                 self.a.node, self.volume.id, self.volume.name)
         self.assertNotIn(names.OPENED, self.tags())
 
@@ -292,7 +293,7 @@ class ForgetTest(encrypted_attach_case.Case):
                     side_effect=exceptions.CommandTimeout(
                         command='x', seconds=1)):
                 self.assertRaises(
-                    exceptions.CommandTimeout, devices.forget,
+                    exceptions.CommandTimeout, boot_notes.forget,
                     self.a.node, self.a.node.handles.survey(), self.volume.id)
             self.assertIn(names.OPENED, self.tags())
 
@@ -305,8 +306,8 @@ class ForgetTest(encrypted_attach_case.Case):
             disk.tags[name] |= {names.OPENED}
         with self.a.lock(self.volume.id), mock.patch.object(
                 crypt.SimCrypt, 'unmark') as unmark:
-            devices.forget(self.a.node, self.a.node.handles.survey(),
-                           self.volume.id)
+            boot_notes.forget(self.a.node, self.a.node.handles.survey(),
+                              self.volume.id)
         self.assertEqual({self.volume.name, 'after'}, {
             each.args[0] for each in unmark.call_args_list})
 

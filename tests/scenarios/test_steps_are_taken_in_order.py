@@ -13,6 +13,7 @@ from cinder_localclone.core import names
 from cinder_localclone.core import pinning
 from cinder_localclone.core import rows
 from cinder_localclone.core import volume_types
+from cinder_localclone.encryption import boot_notes
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import policy
 from cinder_localclone.encryption import reencrypt
@@ -80,7 +81,7 @@ class OrderTest(testtools.TestCase):
         self.step(reencrypt, '_pin_new_key', mock.MagicMock())
         self.step(reencrypt, '_ensure_open')
         self.step(reencrypt, '_recorded', mock.Mock(key='k'))
-        self.step(devices, 'note_key')
+        self.step(boot_notes, 'note_key')
         self.step(self.node.runner, 'start')
         reencrypt._go_on(self.node, mock.MagicMock())
         self.assertEqual(

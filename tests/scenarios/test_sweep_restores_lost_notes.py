@@ -15,6 +15,7 @@ from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
+from cinder_localclone.encryption import boot_notes
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import rotate
 from cinder_localclone.encryption import upkeep
@@ -276,7 +277,7 @@ class RecordGoesTest(UnsettledTest):
         """A boot, which takes no locks, restores it beside the service."""
         self.power_fails()
         here, volume = self.here, self.guest.volume
-        real = devices.correct_note
+        real = boot_notes.correct_note
 
         def settle(*args, **more):
             settled = real(*args, **more)

@@ -72,11 +72,11 @@ class TableTest(testtools.TestCase):
     def test_names_are_told_apart(self):
         texts = [each.text for each in lvm_tags.TABLE]
         self.assertEqual(len(texts), len(set(texts)))
-        facts = [each.of('') for each in lvm_tags.FACTS.values()]
+        facts = [each.with_value('') for each in lvm_tags.FACTS.values()]
         for each in lvm_tags.TABLE:
-            tag = each.of('x') if each.value else each.text
+            tag = each.with_value('x') if each.value else each.text
             self.assertEqual(
-                [each.of('')] if each.name in lvm_tags.FACTS else [],
+                [each.with_value('')] if each.name in lvm_tags.FACTS else [],
                 [fact for fact in facts if tag.startswith(fact)])
 
     def test_facts_are_read_back(self):

@@ -14,6 +14,7 @@ from cinder_localclone.core import names
 from cinder_localclone.core import rows
 from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
+from cinder_localclone.encryption import boot_notes
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import header_backups
 from cinder_localclone.encryption import headers
@@ -887,7 +888,7 @@ class RestoreTest(Case):
 
     def test_repeated_after_its_row_names_the_older_secret(self):
         removed, name = self.older()
-        with mock.patch.object(devices, 'name_secret', side_effect=(
+        with mock.patch.object(boot_notes, 'set_secret_tags', side_effect=(
                 exceptions.CommandFailed(command='c', code=5, stderr='LVM'))):
             self.assertRaises(exceptions.CommandFailed, self.restore, name)
         self.assertFalse(self.opens(removed))
