@@ -141,7 +141,7 @@ KEY = Tag(
     'key', On.VOLUME,
     'Secret of the volume, for a boot: it has no row.',
     ('volumes.create', 'encryption.boot_notes', 'encryption.headers',
-     'encryption.rotate'),
+     'encryption.operator', 'encryption.rotate'),
     ('encryption.boot_notes',), 'reference in the key manager')
 LUKS = Tag(
     'luks', On.VOLUME, 'UUID in the header of the volume.',

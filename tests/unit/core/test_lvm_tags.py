@@ -23,6 +23,19 @@ def modules():
             if path.name not in ('lvm_tags.py', 'names.py')}
 
 
+def changes(call):
+    """Yield whether a call clears a tag, and the constant of the tag."""
+    name = call.func.attr
+    if name in ('mark', 'unmark'):
+        for each in call.args[1:]:
+            if isinstance(each, ast.Attribute) and each.attr.isupper():
+                yield name == 'unmark', each.attr
+    elif name == 'note':
+        for each in call.keywords:
+            if each.arg in lvm_tags.FACTS:
+                yield False, each.arg.upper()
+
+
 class TableTest(testtools.TestCase):
 
     def test_no_other_module_spells_a_tag(self):
@@ -68,6 +81,23 @@ class TableTest(testtools.TestCase):
                     lvm_tags.OPERATOR}:
                 text = (ROOT / (module.replace('.', '/') + '.py')).read_text()
                 self.assertIn(constant.lower(), text.lower(), module)
+
+    def test_each_module_that_sets_or_clears_a_tag_is_named(self):
+        """As an argument of a call: marks, and the facts in a note."""
+        found = set()
+        for path, text in modules().items():
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.Call) and isinstance(
+                        node.func, ast.Attribute):
+                    found |= {(path, *each) for each in changes(node)}
+        missing = set()
+        for path, cleared, constant in found:
+            module = '.'.join(path.relative_to(ROOT).with_suffix('').parts)
+            tag = getattr(lvm_tags, constant)
+            if module not in (tag.cleared_by if cleared else tag.set_by):
+                missing.add((module, cleared, tag.name))
+        self.assertGreater(len(found), 10)
+        self.assertEqual(set(), missing)
 
     def test_names_are_told_apart(self):
         texts = [each.text for each in lvm_tags.TABLE]
