@@ -2,6 +2,7 @@
 """``cinder-localclone drain``: empty a node before its maintenance."""
 
 import argparse
+import functools
 import time
 import typing
 
@@ -110,7 +111,8 @@ class Draining:
                     bars, bool(under_way)):
                 continue
             bars.show(moves.progress(self._backend, over=False,
-                                     source=self._host))
+                                     source=self._host),
+                      functools.partial(moves.is_deleted, self._backend))
             if not under_way and not self._waiting():
                 return
             time.sleep(1)

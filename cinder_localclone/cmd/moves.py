@@ -121,11 +121,13 @@ class Bars:
         """Print a line above the bars."""
         self._shown.console.print(text, highlight=False, soft_wrap=True)
 
-    def show(self, rows: list[dict]) -> None:
+    def show(self, rows: list[dict], deleted: Callable[[str], bool]) -> None:
         """Update all bars.
 
         :param rows: the result of :func:`progress`. A move missing in it, but
             shown before, has ended
+        :param deleted: returns whether a volume is deleted. The deletion ends
+            the move of a volume, complete or not
         """
         for row in rows:
             key = row['Volume'], row['From'], row['To']
@@ -141,24 +143,31 @@ class Bars:
             self._complete_if_gone[key] = row['Phase'] in COPIED
         for key in self._complete_if_gone.keys() - {
                 (row['Volume'], row['From'], row['To']) for row in rows}:
+            complete = self._complete_if_gone.pop(key)
             self._shown.update(self._tasks[key], **(
-                {'completed': 100, 'rest': 'done'}
-                if self._complete_if_gone.pop(key) else {'rest': 'ended'}))
+                {'rest': 'ended'} if not complete
+                else {'rest': 'ended: the volume is deleted'}
+                if deleted(key[0]) else {'completed': 100, 'rest': 'done'}))
 
 
 def watch(backend: backends.Backend, seconds: float | None) -> None:
     """Show progress bars on standard error until no volume moves.
 
-    :param seconds: the time limit; None or 0 for no limit
+    :param seconds: the time limit; 0 to show no bars, None for no limit
     """
-    deadline = time.monotonic() + seconds if seconds else None
+    deadline = None if seconds is None else time.monotonic() + seconds
     with Bars() as bars:
         while deadline is None or time.monotonic() < deadline:
             rows = progress(backend, over=False)
-            bars.show(rows)
+            bars.show(rows, functools.partial(is_deleted, backend))
             if not rows:
                 return
             time.sleep(1)
+
+
+def is_deleted(backend: backends.Backend, volume_id: str) -> bool:
+    """Return whether a volume has no row any more."""
+    return backend.db.volumes.volume(volume_id) is None
 
 
 def _rest(row):

@@ -60,11 +60,15 @@ class Exporting:
 
         Errors are logged, and :meth:`try_again` tries again.
 
-        :returns: the volumes with a passing error; not a volume whose lock was
-            taken
+        :returns: the volumes with an error, passing or lasting; not a volume
+            whose lock was taken
         """
-        return {volume_id for volume_id in volume_ids
-                if self._try(volume_id)}
+        failed = set()
+        for volume_id in volume_ids:
+            self._try(volume_id)
+            if volume_id in self._differing:
+                failed.add(volume_id)
+        return failed
 
     def forget_all_but(self, volume_ids: Iterable[str]) -> None:
         """Forget the errors of all volumes except these."""

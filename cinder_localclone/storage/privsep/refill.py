@@ -29,16 +29,19 @@ def local_regions(group: str, lv: str, regions: int, timeout: float
                   ) -> thin_map.Holes:
     """Return the regions recorded as local in a clone's metadata.
 
-    Allows: reads the map in any LV of the driver's volume groups.
+    Allows: reads the map in a move's metadata LV of the driver's volume
+    groups.
 
     The metadata are read past the page cache, because the kernel writes them
     without it.
 
     :param lv: the metadata LV
     :param regions: number of regions of the clone
+    :raises Foreign: if this is not the name of a metadata LV
     :raises OddMetadata: if the metadata are not understood
     """
     configuration.require_groups(group)
+    privsep.require(names.move_of_metadata(lv), lv)
     return dm_clone_metadata.local_regions(_dd(
         timeout, 'if=' + names.lv_path(group, lv), 'iflag=direct'), regions)
 

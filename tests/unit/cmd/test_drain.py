@@ -515,7 +515,7 @@ class BarsTest(testtools.TestCase):
     def show(self, *rows):
         self.bars.show([dict(zip(moves.COLUMNS, (
             'v', A, to, phase, 1, percent, None, None, None, '')))
-            for to, phase, percent in rows])
+            for to, phase, percent in rows], lambda _volume_id: False)
 
     def shown(self):
         return [(task.description, task.completed,

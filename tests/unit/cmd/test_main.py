@@ -320,13 +320,16 @@ class ExitCodeTest(CommandCase):
 
 class WatchTest(testtools.TestCase):
 
-    def test_until_nothing_moves(self):
+    @staticmethod
+    def move():
         token = state.Token(state.Phase.MIGRATING, 'n',
                             state.Geometry(128, 32, 8))
-        move = state.Move('v', 's', token, True, 'a@l', 'b@l', 'x', 'y', 1)
+        return state.Move('v', 's', token, True, 'a@l', 'b@l', 'x', 'y', 1)
+
+    def test_until_nothing_moves(self):
         made = mock.MagicMock()
         made.ask.return_value = None, 'did not answer'
-        made.db.moves.readable_moves.side_effect = [[move], []]
+        made.db.moves.readable_moves.side_effect = [[self.move()], []]
         self.useFixture(fixtures.MockPatchObject(moves_command.time, 'sleep'))
         with contextlib.redirect_stderr(io.StringIO()) as err:
             moves_command.watch(made, None)
@@ -338,6 +341,27 @@ class WatchTest(testtools.TestCase):
         made.db.moves.readable_moves.return_value = []
         with contextlib.redirect_stderr(io.StringIO()):
             moves_command.watch(made, 0.001)
+
+    def test_no_time_is_not_for_ever(self):
+        made = mock.MagicMock()
+        made.db.moves.readable_moves.return_value = [self.move()]
+        made.ask.return_value = None, 'did not answer'
+        with mock.patch.object(moves_command.time, 'sleep', side_effect=(
+                AssertionError('it waits'))), contextlib.redirect_stderr(
+                io.StringIO()):
+            moves_command.watch(made, 0)
+
+    def test_deleted_volume_was_not_copied(self):
+        made = mock.MagicMock()
+        made.ask.return_value = None, 'did not answer'
+        made.db.moves.readable_moves.side_effect = [[self.move()], []]
+        made.db.volumes.volume.return_value = None
+        self.useFixture(fixtures.MockPatchObject(moves_command.time, 'sleep'))
+        with contextlib.redirect_stderr(io.StringIO()) as err:
+            moves_command.watch(made, None)
+        made.db.volumes.volume.assert_called_once_with('v')
+        self.assertIn('the volume is deleted', err.getvalue())
+        self.assertNotIn('done', err.getvalue())
 
     def test_what_stands_beside_a_bar(self):
         row = {'Remark': '', 'MiB/s': 2.5, 'Seconds left': 7,

@@ -77,6 +77,13 @@ class RefillTest(commands.Case):
     #: A file has none.
     number = ''
 
+    def test_map_is_read_of_metadata_only(self):
+        with mock.patch.object(process, 'stream') as read:
+            for name in 'v', 'volume-v', names.metadata_lv('../v'):
+                self.assertRaises(exceptions.Foreign, refill.local_regions,
+                                  'g', name, 8, 30)
+            read.assert_not_called()
+
     def test_another_disk_by_now(self):
         self.number = '8:16'
         self.assertRaises(exceptions.WrongDevice, self.refill, 3, 2)

@@ -32,7 +32,7 @@ class Pool:
     def __init__(self, together):
         self.together, self.data, self.mapped = together, [0] * 384, set()
 
-    def unmapped(self, _group, _lv, _size, unit, _timeout):
+    def all_holes(self, _group, _lv, _size, unit, _timeout):
         self._check(unit)
         return [[number, 1] for number in range(len(self.data))
                 if number // self.together not in self.mapped]
@@ -41,7 +41,7 @@ class Pool:
         assert unit == REGION, unit
 
     @contextlib.contextmanager
-    def to_be_written(self, *_args):
+    def locked_for_writing(self, *_args):
         yield thin_pool.Thin('pool', '/dev/metadata', 7)
 
     def write(self, _handle, _thin, _path, block, parts, data, _timeout):
