@@ -33,7 +33,7 @@ def note_opened(node: Node, lv: lvm_reports.LogicalVolume | None,
         return
     note_key(node, lv, volume_id, key, luks)
     if names.OPENED not in lv.tags:
-        node.crypt.mark(lv.name, names.OPENED)
+        node.lvm.mark(lv.name, names.OPENED)
         # A remote attachment may have ended by a move to this node.
         node.crypt.forget_remote(volume_id)
 
@@ -48,7 +48,7 @@ def note_moved(node: Node, volume_id: str, lv: str) -> None:
     if noted:
         luks, key = noted
         node.crypt.note(lv, key=key, luks=luks)
-        node.crypt.mark(lv, names.OPENED)
+        node.lvm.mark(lv, names.OPENED)
 
 
 def correct_note(node: Node, volume: objects.Volume, wanted: bool | None,
@@ -123,7 +123,7 @@ def unmark_fresh(node: Node, present: survey.Survey, lv: str) -> None:
     """Remove the tag "fresh" from an LV, if it has the tag."""
     found = present.lvs.get(lv)
     if found and names.FRESH in found.tags:
-        node.crypt.unmark(lv, names.FRESH)
+        node.lvm.unmark(lv, names.FRESH)
 
 
 def forget(node: Node, present: survey.Survey, volume_id: str
@@ -135,7 +135,7 @@ def forget(node: Node, present: survey.Survey, volume_id: str
     for lv in present.lvs.values():
         if (names.OPENED in lv.tags
                 and names.facts(lv.tags).get('volume') == volume_id):
-            node.crypt.unmark(lv.name, names.OPENED)
+            node.lvm.unmark(lv.name, names.OPENED)
 
 
 def forget_left(node: Node, volume_id: str, lv: str) -> None:
@@ -149,7 +149,7 @@ def forget_left(node: Node, volume_id: str, lv: str) -> None:
     forget_unless_remote(node, volume_id)
     found = node.lvm.lvs().get(lv)
     if found and names.OPENED in found.tags:
-        node.crypt.unmark(lv, names.OPENED)
+        node.lvm.unmark(lv, names.OPENED)
 
 
 def forget_unless_remote(node: Node, volume_id: str) -> None:

@@ -218,7 +218,7 @@ def start(node: Node, volume_id: str, wish: Wish) -> State:
             volume = _begin(node, volume, header, wish)
         if wish.zone:
             _forget_zone(node, volume)
-            node.crypt.mark(volume.name, names.zone_tag(wish.zone))
+            node.lvm.mark(volume.name, names.zone_tag(wish.zone))
         _go_on(node, volume)
         return state(node, volume)
 
@@ -237,7 +237,7 @@ def _begin(node: Node, volume: objects.Volume, header: luks_header.Header,
     _ensure_open(node, volume)
     with node.allocation_lock():
         _check_space(node, volume)
-        node.crypt.mark(volume.name, names.REENCRYPTED)
+        node.lvm.mark(volume.name, names.REENCRYPTED)
     _take_off(node, volume, names.PAUSED)
     # The row has both pins until the end is recorded.
     before = pinning.after_reencryption(_recorded(volume), header)
@@ -310,7 +310,7 @@ def pause(node: Node, volume_id: str) -> State:
         volume = nodes.volume_at_home(node, volume_id)
         _recorded(volume)
         if node.crypt.header(volume_id).reencryption:
-            node.crypt.mark(volume.name, names.PAUSED)
+            node.lvm.mark(volume.name, names.PAUSED)
         devices.stop_reencryption(node, volume_id)
         return state(node, volume)
 
@@ -333,7 +333,7 @@ def resume(node: Node, volume_id: str) -> State:
 def _take_off(node: Node, volume: objects.Volume, tag: str) -> None:
     lv = node.lvm.lvs().get(volume.name)
     if lv and tag in lv.tags:
-        node.crypt.unmark(lv.name, tag)
+        node.lvm.unmark(lv.name, tag)
 
 
 def _forget_zone(node: Node, volume: objects.Volume) -> None:
@@ -365,7 +365,7 @@ def _reserve_space(node: Node, volume: objects.Volume) -> None:
         lv = node.lvm.lvs().get(volume.name)
         if lv and names.REENCRYPTED not in lv.tags:
             _check_space(node, volume)
-            node.crypt.mark(lv.name, names.REENCRYPTED)
+            node.lvm.mark(lv.name, names.REENCRYPTED)
 
 
 def _go_on(node: Node, volume: objects.Volume) -> None:

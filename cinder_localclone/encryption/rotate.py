@@ -434,7 +434,7 @@ def outdate_backups_of(node: Node, lv: str) -> None:
     backup directory is configured, because an old directory may be configured
     again.
     """
-    node.crypt.mark(lv, names.OUTDATED)
+    node.lvm.mark(lv, names.OUTDATED)
 
 
 def replace_backups(node: Node, volume: objects.Volume, key: bytes
@@ -482,7 +482,7 @@ def renew_backup(node: Node, volume: objects.Volume, key: bytes = b''
         return
     copy_header(node, volume, key)
     if is_outdated(node.lvm.lvs().get(volume.name)):
-        node.crypt.unmark(volume.name, names.OUTDATED)
+        node.lvm.unmark(volume.name, names.OUTDATED)
 
 
 def is_outdated(lv: lvm_reports.LogicalVolume | None) -> bool:

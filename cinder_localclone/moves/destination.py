@@ -65,7 +65,7 @@ class Allocate(flow.Step):
             if move.extra_bytes:
                 # A key may have been removed since this node, as an earlier
                 # home, made backups of its header.
-                self._node.crypt.mark(move.destination_lv, names.OUTDATED)
+                self._node.lvm.mark(move.destination_lv, names.OUTDATED)
             # No LV is created in a pool without zeroing.
             return created and self._node.lvm.pool is not None
 

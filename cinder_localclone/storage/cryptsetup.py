@@ -403,12 +403,6 @@ class Cryptsetup(HeaderFiles, crypt.Crypt):
             path for path in noted - {self.backups, self.sealed}
             if os.path.isdir(path))
 
-    def mark(self, lv: str, tag: str) -> None:
-        lvm.add_tag(self.group, lv, tag, self.timeout)
-
-    def unmark(self, lv: str, tag: str) -> None:
-        lvm.remove_tag(self.group, lv, tag, self.timeout)
-
 
 class Runner(crypt.Runner):
     """Re-encryption of volumes, in processes which outlive this service.

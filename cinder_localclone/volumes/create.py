@@ -185,7 +185,7 @@ def _with_pin(node: Node, volume: objects.Volume,
 def _create_lv(node: Node, volume: objects.Volume) -> None:
     uncommitted.make(node, volume)
     node.crypt.note(volume.name, key=_recorded(volume).key)
-    node.crypt.mark(volume.name, names.FRESH)
+    node.lvm.mark(volume.name, names.FRESH)
 
 
 def _zero(node: Node, volume: objects.Volume, key: bytes) -> None:
@@ -201,7 +201,7 @@ def _zero(node: Node, volume: objects.Volume, key: bytes) -> None:
                         slow=rows.is_authenticated(volume))
     finally:
         node.crypt.close(volume.id)
-    node.crypt.unmark(volume.name, names.FRESH)
+    node.lvm.unmark(volume.name, names.FRESH)
 
 
 def create_for_nova(node: Node, volume: objects.Volume,

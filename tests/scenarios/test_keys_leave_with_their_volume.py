@@ -248,7 +248,7 @@ class BackTest(deferred_case.Case):
         old, new = guest.nodes[deferred_case.B], guest.nodes[deferred_case.A]
         lv, old.disk.sealed = guest.volume.name, {}
         guest.attach(deferred_case.A)  # live, from B
-        with mock.patch.object(crypt.SimCrypt, 'unmark',
+        with mock.patch.object(stack.SimLvm, 'unmark',
                                side_effect=self.timeout):
             guest.detach(deferred_case.B)
             old.reconciler.reconcile_node()

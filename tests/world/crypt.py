@@ -567,9 +567,3 @@ class SimCrypt(crypt_interfaces.Crypt):
 
     def former_directories(self):
         return self.node.former_directories
-
-    def mark(self, lv, tag):
-        self.node.disk.tags[lv] |= {tag}
-
-    def unmark(self, lv, tag):
-        self.node.disk.tags[lv] -= {tag}

@@ -487,12 +487,6 @@ class Crypt(typing.Protocol):
         :param facts: value of each fact by its name
         """
 
-    def mark(self, lv: str, tag: str) -> None:
-        """Add a tag to an LV."""
-
-    def unmark(self, lv: str, tag: str) -> None:
-        """Remove a tag from an LV."""
-
 
 class Runner(typing.Protocol):
     """Processes that re-encrypt volumes, at most one for each volume.

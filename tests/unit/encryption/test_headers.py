@@ -26,6 +26,7 @@ from tests.helpers import rotate_case
 from tests import world as worlds
 from tests.world import crypt
 from tests.world import effects
+from tests.world import stack
 
 A, B = rotate_case.A, rotate_case.B
 
@@ -180,7 +181,7 @@ class RecoveryTest(Case):
 
     def test_what_is_not_removed_outdates_nothing(self):
         added = self.add()
-        with mock.patch.object(crypt.SimCrypt, 'mark') as marked:
+        with mock.patch.object(stack.SimLvm, 'mark') as marked:
             self.assertRaises(encryption_exceptions.KeyNotChanged,
                               self.remove, '0')
             self.world.secrets.state = crypt.AWAY

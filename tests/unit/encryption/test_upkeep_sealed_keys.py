@@ -70,7 +70,7 @@ class NoteTest(deferred_case.Case):
         lv = self.guest.volume.name
         self.here.disk.tags[lv] -= {names.OPENED}
         with mock.patch.object(
-                crypt.SimCrypt, 'mark', side_effect=exceptions.CommandTimeout(
+                stack.SimLvm, 'mark', side_effect=exceptions.CommandTimeout(
                     command='lvchange', seconds=1)):
             self.assertFalse(remote_attachment.sweep(self.here.node))
         self.assertIn(self.guest.id, self.here.disk.remotes)
@@ -206,7 +206,8 @@ class MarkTest(deferred_case.Case):
         guest = deferred_case.Guest(provider_id=encrypted_attach_case.RECORDED)
         guest.attach(A)
         guest.detach(B)
-        here, real = guest.nodes[A], getattr(crypt.SimCrypt, what)
+        storage = {'mark': stack.SimLvm, 'note': crypt.SimCrypt}[what]
+        here, real = guest.nodes[A], getattr(storage, what)
 
         def fail(this, *args, **more):
             # Without that one nothing follows.
@@ -218,7 +219,7 @@ class MarkTest(deferred_case.Case):
             return [each.volume_id for each in boot_plan.to_unlock(
                 survey.Survey(here.sim_lvm.lvs(), {}), upkeep.noted_of(
                     here.node.crypt, here.node.sessions.recorded_remotes()))]
-        with mock.patch.object(crypt.SimCrypt, what, fail):
+        with mock.patch.object(storage, what, fail):
             guest.live_on()
             guest.world.settle()
         guest.revive()

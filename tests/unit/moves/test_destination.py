@@ -473,7 +473,7 @@ class SwitchTest(testtools.TestCase):
         self.node.clones.clone_status.return_value = mock.Mock(mode='rw')
         self.node.sessions.is_down.return_value = False
         self.noted = self.useFixture(fixtures.MockPatchObject(
-            destination.devices, 'note_moved')).mock
+            destination.boot_notes, 'note_moved')).mock
         self.ended = self.useFixture(fixtures.MockPatchObject(
             cleanup, 'end_after_swap')).mock
 

@@ -73,7 +73,7 @@ class PoolTest(commands.Case):
         for where, name, what in (
                 (thin_pool, 'locked_for_writing', pool.locked_for_writing),
                 (thin_pool, 'all_holes', pool.all_holes),
-                (thin_pool, 'block', lambda *args: together * REGION),
+                (thin_pool, 'block_size', lambda *args: together * REGION),
                 (dmsetup, 'write_beneath', pool.write),
                 (block, 'size', lambda path: 384 * REGION),
                 (logical_volumes.Lvm, 'lvs', lambda _lvm: {
