@@ -49,49 +49,33 @@ def examine(name: str, check: Callable, *arguments) -> list[Finding]:
 
 def node_checks(backend: backends.Backend | None) -> list[Finding]:
     """Check the prerequisites of this node, even without a backend."""
-    from cinder_localclone.storage.privsep import dmsetup
-    from cinder_localclone.storage.privsep import lio_configfs
-    from cinder_localclone.storage.privsep import process
+    from cinder_localclone.storage import prerequisites
     timeout = (backend.conf.localclone_command_timeout if backend
                else TIMEOUT)
 
-    def available(module):
-        if os.path.isdir('/sys/module/' + module):
-            return True
-        try:
-            process.run('modprobe', '--dry-run', '--quiet', module,
-                        timeout=timeout)
-        except exceptions.CommandFailed:
-            return False
-        return True
+    def available(module: str) -> bool:
+        return prerequisites.has_module(module, timeout)
 
-    def cryptsetup():
-        with contextlib.suppress(FileNotFoundError):
-            return process.run('cryptsetup', '--version', timeout=timeout)
-        return ''
-
-    def lvm_filter():
-        return checks.lvm_filter(process.run(
-            'lvmconfig', '--typeconfig', 'full',
-            *['devices/' + name for name in checks.FILTERS],
-            timeout=timeout))
+    def lvm_filter() -> list[Finding]:
+        return checks.lvm_filter(prerequisites.lvm_settings(
+            ['devices/' + name for name in checks.FILTERS], timeout))
 
     how = packages.family(_os_release())
     findings = checks.commands(shutil.which, how)
     findings += examine('kernel: device-mapper', lambda: checks.targets(
-        dmsetup.targets(timeout)))
+        prerequisites.mapper_targets(timeout)))
     findings += examine('kernel: iSCSI', checks.modules, available)
     findings += examine(
         'kernel: encryption', encryption.modules, available,
         bool(backend and backend.conf.localclone_enable_integrity))
     findings += examine('cryptsetup', lambda: encryption.version(
-        cryptsetup(), how))
+        prerequisites.cryptsetup_version(timeout), how))
     if backend:
         findings += examine('iSCSI initiator', _initiator, backend, how)
     findings += examine(
         'iSCSI target', checks.iscsi_target,
         os.path.isdir('/sys/kernel/config'),
-        lambda: lio_configfs.hanging(PROBE_TIMEOUT))
+        lambda: prerequisites.hanging_changes(PROBE_TIMEOUT))
     findings += examine('udev rules', checks.rules, checks.RULE_DIRECTORIES)
     return findings + examine('LVM filter', lvm_filter)
 
@@ -109,13 +93,13 @@ def _initiator(backend, how):
 
 def storage_checks(backend: backends.Backend) -> list[Finding]:
     """Check the volume groups and the thin pool."""
-    from cinder_localclone.storage.privsep import lvm
+    from cinder_localclone.storage import prerequisites
     volumes = backend.lvm()
     wanted = {'volume_group': volumes.group}
     if volumes.metadata_group != volumes.group:
         wanted['localclone_metadata_volume_group'] = volumes.metadata_group
-    findings = checks.groups(wanted, lambda group: lvm.free(
-        [group], backend.conf.localclone_command_timeout))
+    findings = checks.groups(wanted, lambda group: prerequisites.group_report(
+        group, backend.conf.localclone_command_timeout))
     if any(each.verdict == checks.FAIL for each in findings):
         return findings
     lvs = volumes.lvs()
@@ -136,11 +120,12 @@ def storage_checks(backend: backends.Backend) -> list[Finding]:
 
 
 def _stripes(backend, volumes):
-    from cinder_localclone.storage.privsep import lvm
+    from cinder_localclone.storage import prerequisites
     wanted = backend.conf.localclone_thick_stripes
     return stuck.stripes(
-        volumes.group, wanted, bool(volumes.pool), lambda: len(
-            lvm.free_of_disks(volumes.group, volumes.timeout)))
+        volumes.group, wanted, bool(volumes.pool),
+        lambda: prerequisites.disks_with_space(
+            volumes.group, volumes.timeout))
 
 
 def _transactions(volumes, pool):
@@ -172,7 +157,7 @@ def shared_checks(backend: backends.Backend) -> list[Finding]:
 
 def _encryption(backend):
     """Check encryption, unless no volume can be encrypted."""
-    from cinder_localclone.storage.privsep import folders
+    from cinder_localclone.storage import prerequisites
     db = backend.db
     if not (db.secrets.secrets_in_use(host=backend.host)
             or db.inventory.is_encryption_available()):
@@ -185,13 +170,13 @@ def _encryption(backend):
                 operator.find_left(backend.db.inventory, keys))))
     return findings + encryption.header_backups(
         backend.conf.localclone_header_backup_dir, _group_disks(backend),
-        unsafe=folders.problem)
+        unsafe=prerequisites.why_unsafe)
 
 
 def _group_disks(backend):
     """Return the disks of the volume group."""
-    from cinder_localclone.storage.privsep import lvm
-    numbers = [os.stat(path).st_rdev for path in lvm.physical_volumes(
+    from cinder_localclone.storage import prerequisites
+    numbers = [os.stat(path).st_rdev for path in prerequisites.group_disks(
         backend.conf.volume_group, backend.conf.localclone_command_timeout)
         if os.path.exists(path)]
     return {disk for number in numbers
@@ -200,17 +185,10 @@ def _group_disks(backend):
 
 
 def _key_cache(backend):
-    from cinder_localclone.storage.privsep import process
-
-    def tpm():
-        try:
-            process.run('systemd-creds', 'has-tpm2', '--quiet',
-                        timeout=backend.conf.localclone_command_timeout)
-        except exceptions.CommandFailed:
-            return False
-        return True
+    from cinder_localclone.storage import prerequisites
     return encryption.key_cache(
-        options.sealed_keys(backend.conf), shutil.which, tpm)
+        options.sealed_keys(backend.conf), shutil.which,
+        lambda: prerequisites.has_tpm(backend.conf.localclone_command_timeout))
 
 
 def _former(backend):
