@@ -373,8 +373,8 @@ def unknown_volumes(lvs: Iterable[str]) -> list[Finding]:
         'lvremove') for name in sorted(lvs)]
 
 
-def peer(host: str, alive: bool, answer: dict | None, problem: str,
-         before: float, after: float) -> list[Finding]:
+def peer(host: str, alive: bool, answer: dict[str, typing.Any] | None,
+         problem: str, before: float, after: float) -> list[Finding]:
     """Check whether another node answers, is ready and has a correct clock.
 
     :param alive: its liveness by Cinder's records

@@ -3,6 +3,7 @@
 
 import argparse
 from collections.abc import Callable
+from collections.abc import Iterator
 import contextlib
 import dataclasses
 import os
@@ -10,6 +11,7 @@ import platform
 import shutil
 import textwrap
 import time
+import typing
 
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd.doctor import checks
@@ -25,6 +27,13 @@ from cinder_localclone.encryption import operator
 from cinder_localclone.service import operator as backends
 from cinder_localclone.service import options
 
+if typing.TYPE_CHECKING:
+    from cinder_localclone.storage import logical_volumes
+
+_Arguments = typing.ParamSpec('_Arguments')
+#: A node's description of itself; see :func:`.peers.describe`.
+_Answer: typing.TypeAlias = dict[str, typing.Any]
+
 #: Seconds for a command, without a configuration.
 TIMEOUT = 30
 #: Seconds after which a change of a target counts as hanging.
@@ -37,10 +46,12 @@ FIXES = {
 }
 
 
-def examine(name: str, check: Callable, *arguments) -> list[Finding]:
+def examine(name: str, check: Callable[_Arguments, list[Finding]],
+            *arguments: _Arguments.args, **more: _Arguments.kwargs
+            ) -> list[Finding]:
     """Return the findings of a check; an error is a finding too."""
     try:
-        return check(*arguments)
+        return check(*arguments, **more)
     except Exception as exc:
         return [Finding(
             name, checks.FAIL, textwrap.shorten(errors.in_words(exc), 300),
@@ -80,13 +91,13 @@ def node_checks(backend: backends.Backend | None) -> list[Finding]:
     return findings + examine('LVM filter', lvm_filter)
 
 
-def _os_release():
+def _os_release() -> dict[str, str]:
     with contextlib.suppress(OSError):  # there is no such file
         return platform.freedesktop_os_release()
     return {}
 
 
-def _initiator(backend, how):
+def _initiator(backend: backends.Backend, how: str) -> list[Finding]:
     backend.load_cinder()
     return checks.initiator(backend.sessions().initiator(), how)
 
@@ -119,7 +130,8 @@ def storage_checks(backend: backends.Backend) -> list[Finding]:
     return findings
 
 
-def _stripes(backend, volumes):
+def _stripes(backend: backends.Backend,
+             volumes: 'logical_volumes.Lvm') -> list[Finding]:
     from cinder_localclone.storage import prerequisites
     wanted = backend.conf.localclone_thick_stripes
     return stuck.stripes(
@@ -128,7 +140,8 @@ def _stripes(backend, volumes):
             volumes.group, volumes.timeout))
 
 
-def _transactions(volumes, pool):
+def _transactions(volumes: 'logical_volumes.Lvm', pool: str
+                  ) -> list[Finding]:
     return stuck.pool_transactions(
         volumes.group, pool, *volumes.pool_transactions(pool))
 
@@ -137,7 +150,7 @@ def shared_checks(backend: backends.Backend) -> list[Finding]:
     """Check the database, then each node over the message bus."""
     nodes = backend.nodes()
     findings = checks.services(backend.name, backend.host, nodes)
-    answers: dict[str, dict] = {}
+    answers: dict[str, _Answer] = {}
     for host, alive in nodes.items():
         findings += examine(host, _peer, backend, host, alive, answers)
     findings += checks.sectors({  # a node without a size reports this itself
@@ -155,7 +168,7 @@ def shared_checks(backend: backends.Backend) -> list[Finding]:
         _unknown_lvs(backend)))
 
 
-def _encryption(backend):
+def _encryption(backend: backends.Backend) -> list[Finding]:
     """Check encryption, unless no volume can be encrypted."""
     from cinder_localclone.storage import prerequisites
     db = backend.db
@@ -173,7 +186,7 @@ def _encryption(backend):
         unsafe=prerequisites.why_unsafe)
 
 
-def _group_disks(backend):
+def _group_disks(backend: backends.Backend) -> set[str]:
     """Return the disks of the volume group."""
     from cinder_localclone.storage import prerequisites
     numbers = [os.stat(path).st_rdev for path in prerequisites.group_disks(
@@ -184,23 +197,24 @@ def _group_disks(backend):
                 os.major(number), os.minor(number)))}
 
 
-def _key_cache(backend):
+def _key_cache(backend: backends.Backend) -> list[Finding]:
     from cinder_localclone.storage import prerequisites
     return encryption.key_cache(
         options.sealed_keys(backend.conf), shutil.which,
         lambda: prerequisites.has_tpm(backend.conf.localclone_command_timeout))
 
 
-def _former(backend):
+def _former(backend: backends.Backend) -> list[Finding]:
     return encryption.former_directories(backend.crypt().former_directories())
 
 
-def _locked(backend):
+def _locked(backend: backends.Backend) -> list[Finding]:
     """Report locked volumes that were in use here."""
     return encryption.locked_volumes(backends.locked(backend))
 
 
-def _copies(backend, nodes):
+def _copies(backend: backends.Backend, nodes: dict[str, bool]
+            ) -> list[Finding]:
     """Report running and waiting copies, if there are any."""
     entries = backend.db.queue.copies(backend.host)
     positions = copies.positions(
@@ -219,7 +233,7 @@ def _copies(backend, nodes):
         'and read' if stalled else '')] if positions else []
 
 
-def _unknown_lvs(backend):
+def _unknown_lvs(backend: backends.Backend) -> Iterator[str]:
     """Yield the LVs with tags of volumes or snapshots but no record."""
     volumes, snapshots = {}, {}
     with contextlib.suppress(exceptions.LocalCloneError):  # other checks do
@@ -247,7 +261,8 @@ def _unknown_lvs(backend):
             yield name
 
 
-def _peer(backend, host, alive, answers):
+def _peer(backend: backends.Backend, host: str, alive: bool,
+          answers: dict[str, _Answer]) -> list[Finding]:
     before = time.time()
     answer, problem = backend.ask(host, 'describe')
     after = time.time()
@@ -274,10 +289,11 @@ class Doctor(base.Command):
         return ('Check', 'Verdict', 'Details', 'Fix'), [
             dataclasses.astuple(each) for each in findings]
 
-    def _findings(self):
-        backend, findings = None, []
+    def _findings(self) -> list[Finding]:
+        backend: backends.Backend | None = None
+        findings: list[Finding] = []
 
-        def configuration():
+        def configuration() -> list[Finding]:
             nonlocal backend
             found = self.app.backend()
             found.conf.check()
@@ -300,9 +316,9 @@ class Doctor(base.Command):
         return findings + examine('database', shared_checks, backend)
 
     @staticmethod
-    def _privileges(backend):
+    def _privileges(backend: backends.Backend | None) -> list[Finding]:
         if not os.geteuid():
-            backends.act_as_root(backend and backend.settings)
+            backends.act_as_root(backend.settings if backend else None)
         elif backend:
             backend.load_cinder()  # configures how the helper is started
         return []

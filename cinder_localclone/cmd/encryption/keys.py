@@ -50,7 +50,7 @@ class Here(AtHome):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the volume."""
-        parser = super().get_parser(prog_name)
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument('volume', metavar='VOLUME', help='ID or name of '
                             'the volume')
         return parser
@@ -61,7 +61,7 @@ class Rotate(AtHome, status.Rotate):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the source of a recovery key."""
-        parser = super().get_parser(prog_name)
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         instead = parser.add_mutually_exclusive_group()
         instead.add_argument(
             '--recovery-key-file', metavar='FILE',
@@ -116,7 +116,7 @@ class Add(Here):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with --store."""
-        parser = super().get_parser(prog_name)
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument(
             '--store', action='store_true',
             help='store the key in the key manager, and do not show it')
@@ -141,7 +141,7 @@ class Remove(Here):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with --slot."""
-        parser = super().get_parser(prog_name)
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument(
             '--slot', metavar='N', default='',
             help='key slot, as shown by "encryption status"; default: the '
@@ -171,7 +171,7 @@ class HeaderRestore(Here):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the file."""
-        parser = super().get_parser(prog_name)
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument(
             'file', metavar='FILE', nargs='?', default='',
             help='name of the backup; default: the last backup')

@@ -77,7 +77,7 @@ class OfVolumes(Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the choice of volumes."""
-        parser = super().get_parser(prog_name)
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         which = parser.add_mutually_exclusive_group(required=True)
         which.add_argument('volume', metavar='VOLUME', nargs='?',
                            help='ID or name of the volume')
@@ -155,7 +155,7 @@ class Status(Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the volume."""
-        parser = super().get_parser(prog_name)
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument('volume', metavar='VOLUME', nargs='?',
                             help='ID or name of the volume; default: all '
                                  'encrypted volumes')
@@ -177,7 +177,7 @@ class Status(Command):
             parsed_args.formatter == 'json')
 
     def _status(self, backend: backends.Backend, alive: dict[str, bool],
-                volume: Volume) -> tuple:
+                volume: Volume) -> tuple[typing.Any, ...]:
         """Return the other values of a row, and the answer of the home."""
         if not self.is_by_driver(volume):
             cipher, bits = backend.db.inventory.encrypted_by_nova(volume.id)
@@ -230,7 +230,7 @@ class Verify(Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the volume."""
-        parser = super().get_parser(prog_name)
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument('volume', metavar='VOLUME', nargs='?',
                             help='ID or name of the volume; default: all '
                                  'volumes encrypted by the driver')
