@@ -16,7 +16,7 @@ if typing.TYPE_CHECKING:
     import cinder_localclone.cmd.main
 
 #: Columns and rows of a table.
-Table = tuple[Sequence[str], list[tuple]]
+Table = tuple[Sequence[str], list[tuple[typing.Any, ...]]]
 
 
 def _names_to_ids(find: Callable[[str], str], parsed_args: argparse.Namespace
@@ -68,7 +68,8 @@ class Words:
         try:
             if self.takes_names:
                 _names_to_ids(self.app.volume_id, parsed_args)
-            return super().run(parsed_args)  # type: ignore[misc]
+            code: int = super().run(parsed_args)  # type: ignore[misc]
+            return code
         except BrokenPipeError:
             raise
         except Exception as exc:
@@ -85,13 +86,14 @@ class Command(Words, lister.Lister):
 
     def produce_output(self, parsed_args: argparse.Namespace,
                        column_names: Sequence[str],
-                       data: Iterable[tuple]) -> int:
+                       data: Iterable[tuple[typing.Any, ...]]) -> int:
         """Print the table, or :attr:`nothing` for an empty table."""
         rows = list(data)
         if not rows and parsed_args.formatter == 'table':
             print(self.nothing, file=self.app.stderr)
             return 0
-        return super().produce_output(parsed_args, column_names, rows)
+        code: int = super().produce_output(parsed_args, column_names, rows)
+        return code
 
 
 def with_fields(table: Table, fields: Sequence[typing.Any], wanted: bool
@@ -114,7 +116,7 @@ class VolumeCommand(Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the volume."""
-        parser = super().get_parser(prog_name)
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument('volume', metavar='VOLUME', help=(
             'ID%s of the volume' % (' or name' * self.takes_names)))
         return parser

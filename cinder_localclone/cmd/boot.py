@@ -2,8 +2,10 @@
 """``cinder-localclone restore`` and ``unlock``, before Nova starts."""
 
 import argparse
+from collections.abc import Iterable
 
 from cinder_localclone.cmd import base
+from cinder_localclone.core import boot_plan
 from cinder_localclone.service import operator as backends
 
 #: Seconds to wait for the key manager before Nova starts guests. The key
@@ -54,7 +56,7 @@ class Unlock(base.Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the volume and --wait."""
-        parser = super().get_parser(prog_name)
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument('volume', nargs='?', metavar='VOLUME',
                             help='open only this volume; default: all')
         parser.add_argument(
@@ -88,7 +90,7 @@ class OpenWanted(base.Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the volumes."""
-        parser = super().get_parser(prog_name)
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument('volumes', nargs='*', metavar='VOLUME',
                             help='ID or name of a volume to open; default: '
                                  'all')
@@ -103,6 +105,6 @@ class OpenWanted(base.Command):
         return _table(outcome)
 
 
-def _table(outcome) -> base.Table:
+def _table(outcome: Iterable[boot_plan.Outcome]) -> base.Table:
     return COLUMNS, [(each.volume_id, each.lv, each.state, each.problem)
                      for each in outcome]

@@ -2,6 +2,8 @@
 """``cinder-localclone drain``: empty a node before its maintenance."""
 
 import argparse
+from collections.abc import Iterator
+import functools
 import time
 import typing
 
@@ -9,6 +11,7 @@ from cinder_localclone.cmd import base
 from cinder_localclone.cmd import moves
 from cinder_localclone.core import errors
 from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.service import operator as backends
@@ -25,6 +28,8 @@ DISABLE = ('openstack volume service set --disable --disable-reason '
 TRIES, PAUSE = 3, 20
 #: Seconds for which a copy waits for a node that is down.
 DOWN = 600
+
+_Row: typing.TypeAlias = tuple[str, str, str]
 
 
 class Draining:
@@ -69,10 +74,11 @@ class Draining:
                     **answer['free_space']), service.zone)
         return found
 
-    def plan(self) -> list[tuple]:
+    def plan(self) -> list[_Row]:
         """Return a row for each volume with its destination."""
         targets = self.targets()
-        coming = self._plans.arriving(self._backend.db.moves.readable())
+        coming = self._plans.bytes_arriving(
+            self._backend.db.moves.readable_moves())
         planned = []
         for volume in self._plans.to_move_away(
                 self._backend.db, self._host):
@@ -85,12 +91,14 @@ class Draining:
                 self.failed[volume.id] = self._no_space()
         return planned
 
-    def _choose(self, volume, targets, coming):
+    def _choose(self, volume: objects.Volume,
+                targets: 'dict[str, drain_plan.Target]',
+                coming: dict[str, int]) -> str | None:
         return self._plans.choose(
             volume, options.geometry(self._backend.conf), targets, self._to,
             coming)
 
-    def _no_space(self):
+    def _no_space(self) -> str:
         if self._to:
             return '%s has not enough free space, or is not ready.' % self._to
         return ('no ready and enabled node in its availability zone has '
@@ -109,18 +117,19 @@ class Draining:
                     bars, bool(under_way)):
                 continue
             bars.show(moves.progress(self._backend, over=False,
-                                     source=self._host))
+                                     source=self._host),
+                      functools.partial(moves.is_deleted, self._backend))
             if not under_way and not self._waiting():
                 return
             time.sleep(1)
             self._now += 1
 
-    def _look_at_nodes(self):
+    def _look_at_nodes(self) -> None:
         """Update the times since which nodes are down."""
         self._down = {host: self._down.get(host, self._now)
                       for host, up in self._backend.nodes().items() if not up}
 
-    def _under_way(self):
+    def _under_way(self) -> list[state.Move]:
         """Return the running copies, without those waiting for a node."""
         if self._host in self._down:
             return []
@@ -129,7 +138,7 @@ class Draining:
                 and move.phase is not state.Phase.STARTING
                 and move.destination not in self._down]
 
-    def _waiting(self):
+    def _waiting(self) -> bool:
         """Return whether copies or retries remain without an operator."""
         db = self._backend.db
         return any(held.what in self._plans.PASSING
@@ -138,11 +147,11 @@ class Draining:
             any(volume.id in self._later for volume in
                 self._plans.to_move_away(db, self._host)))
 
-    def _holders(self):
-        return self._plans.holders(
+    def _holders(self) -> 'Iterator[drain_plan.Held]':
+        return self._plans.all_held(
             self._backend.db, self._host, self._to_wipe()[0])
 
-    def _to_wipe(self):
+    def _to_wipe(self) -> tuple[int, str]:
         """Return the bytes of LVs to be wiped, and why they are unknown.
 
         A node that is down is not asked, because the call would wait for its
@@ -156,12 +165,12 @@ class Draining:
             problem = 'its volume service does not know.'
         return to_wipe or 0, problem
 
-    def _is_lost(self, *hosts):
+    def _is_lost(self, *hosts: str) -> bool:
         """Return whether a node is down for longer than :data:`DOWN`."""
         return any(self._now - self._down.get(host, self._now) >= DOWN
                    for host in hosts)
 
-    def _move_away_one(self, bars, others):
+    def _move_away_one(self, bars: moves.Bars, others: bool) -> bool:
         """Start the next move; return whether a move was tried.
 
         :param others: whether copies are running, which will free space
@@ -173,7 +182,8 @@ class Draining:
         if not todo:
             return False
         targets = self.targets()
-        coming = self._plans.arriving(self._backend.db.moves.readable())
+        coming = self._plans.bytes_arriving(
+            self._backend.db.moves.readable_moves())
         for volume in todo:
             tried = self._tried.get(volume.id, ())
             host = self._choose(volume, {
@@ -189,7 +199,7 @@ class Draining:
                     volume.id, self._no_space())
         return False
 
-    def _move_away(self, bars, volume_id, host):
+    def _move_away(self, bars: moves.Bars, volume_id: str, host: str) -> None:
         self._later.pop(volume_id, None)
         _answer, problem = self._backend.ask(
             self._host, 'move_away', volume_id, host)
@@ -198,7 +208,7 @@ class Draining:
             self._tried.setdefault(volume_id, set()).add(host)
         bars.say('%s %s' % (volume_id, problem or 'moves to %s' % host))
 
-    def _postpone(self, volume_id):
+    def _postpone(self, volume_id: str) -> None:
         """Try a volume again later, after no node accepted it."""
         tries = self._tries[volume_id] = self._tries.get(volume_id, 0) + 1
         del self._tried[volume_id]
@@ -207,13 +217,13 @@ class Draining:
         else:
             self.failed[volume_id] = self._reasons[volume_id]
 
-    def left(self) -> list[tuple]:
+    def left(self) -> list[_Row]:
         """Return a row for everything left on the node."""
         plans, db = self._plans, self._backend.db
         self._look_at_nodes()
         to_wipe, unknown = self._to_wipe()
         found = [(held.volume_id, held.what, self._why_held(held))
-                 for held in plans.holders(db, self._host, to_wipe)] + [
+                 for held in plans.all_held(db, self._host, to_wipe)] + [
             (volume.id, 'failed' if volume.id in self.failed
              else 'not moved', self._why_not(volume.id))
             for volume in plans.to_move_away(db, self._host)]
@@ -222,7 +232,7 @@ class Draining:
                           + unknown))
         return found
 
-    def _why_held(self, held):
+    def _why_held(self, held: 'drain_plan.Held') -> str:
         down = {held.waits_for, self._host} & self._down.keys()
         if held.what not in self._plans.PASSING or not down:
             return held.why
@@ -230,7 +240,7 @@ class Draining:
             '%s is down: start it; if it will never come back, see '
             '"cinder-localclone forget".' % host for host in sorted(down))))
 
-    def _why_not(self, volume_id):
+    def _why_not(self, volume_id: str) -> str:
         return self.failed.get(volume_id) or ' '.join(filter(None, (
             self._reasons.get(volume_id),
             'the time limit was reached; run the command again.')))
@@ -248,7 +258,7 @@ class Drain(base.Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the node and the destination."""
-        parser = super().get_parser(prog_name)
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument(
             'node', metavar='NODE',
             help='volume service of the node (host@backend), as listed by '
@@ -315,6 +325,6 @@ class Drain(base.Command):
                     else 'disabled' if nodes[to] else 'down'))
 
 
-def _is_disabled(backend, host):
+def _is_disabled(backend: backends.Backend, host: str) -> bool:
     service = backend.db.inventory.service(host)
     return bool(service and service.disabled)

@@ -35,7 +35,8 @@ def _copied(backend: backends.Backend, move: state.Move) -> float | None:
     clone = (answer or {}).get('clone')
     if not clone:
         return None
-    return 100.0 * clone['hydrated'] / max(1, clone['regions'])
+    percent: float = 100.0 * clone['hydrated'] / max(1, clone['regions'])
+    return percent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Forget(base.Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the node and --yes."""
-        parser = super().get_parser(prog_name)
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument(
             'node', metavar='NODE',
             help='volume service of the node (host@backend), as listed by '
@@ -114,9 +115,9 @@ class Forget(base.Command):
         return step.then
 
     @staticmethod
-    def _new_home(backend, host):
+    def _new_home(backend: backends.Backend, host: str) -> str:
         """Return this node with its pool, the new home of lost volumes."""
-        if backend.db.services.by_host().get(host):
+        if backend.db.services.alive_by_host().get(host):
             raise errors.CommandError(
                 'The volume service %s is up. Nothing was changed. To take a '
                 'node out of service, empty it first: "cinder-localclone '
@@ -138,7 +139,8 @@ class Forget(base.Command):
                 'The volume service of this node did not answer. Nothing was '
                 'changed. Start it first: the lost volumes get this node as '
                 'their home, and can be deleted from here. ' + problem)
-        return answer['host']
+        new_home: str = answer['host']
+        return new_home
 
 
 def plan(db: records.Database, host: str, new_home: str,

@@ -64,7 +64,7 @@ class LocalClone(app.App):
     NAME = 'cinder-localclone'
     LOG = logging.getLogger(NAME)
 
-    def __init__(self):
+    def __init__(self) -> None:
         manager = commandmanager.CommandManager(None)
         for name, where in {**COMMANDS, **HIDDEN}.items():
             manager.commands[name] = metadata.EntryPoint(
@@ -76,9 +76,10 @@ class LocalClone(app.App):
 
     def build_option_parser(
             self, description: str | None, version: str | None,
-            argparse_kwargs: dict | None = None) -> argparse.ArgumentParser:
+            argparse_kwargs: dict[str, typing.Any] | None = None,
+    ) -> argparse.ArgumentParser:
         """Return the parser with the options of all sub-commands."""
-        parser = super().build_option_parser(
+        parser: argparse.ArgumentParser = super().build_option_parser(
             description, version, dict(argparse_kwargs or {},
                                        prog=self.NAME))
         parser.add_argument(
@@ -164,7 +165,9 @@ class LocalClone(app.App):
 def main(argv: list[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     try:
-        return LocalClone().run(sys.argv[1:] if argv is None else list(argv))
+        code: int = LocalClone().run(
+            sys.argv[1:] if argv is None else list(argv))
+        return code
     except KeyboardInterrupt:
         return INTERRUPTED
 

@@ -5,6 +5,7 @@ import argparse
 from collections.abc import Callable
 import functools
 import time
+import typing
 
 from oslo_utils import units
 
@@ -21,9 +22,17 @@ COPIED = ('migrating', 'completing')
 #: The remark if the node in question has a dead service.
 DOWN = 'not asked: its service is down'
 
+#: A row of the table, by column.
+Row: typing.TypeAlias = dict[str, typing.Any]
+#: A node's answer, or None and the reason.
+Answer: typing.TypeAlias = tuple[typing.Any, str]
+Ask: typing.TypeAlias = Callable[..., Answer]
+#: Volume, source and destination of a move.
+_Key: typing.TypeAlias = tuple[str, str, str]
+
 
 def progress(backend: backends.Backend, over: bool = True,
-             source: str | None = None) -> list[dict]:
+             source: str | None = None) -> list[Row]:
     """Return the rows of the table, as a dictionary for each move.
 
     The destination of each move is asked for its progress.
@@ -33,18 +42,19 @@ def progress(backend: backends.Backend, over: bool = True,
     """
     alive = backend.nodes()
 
-    def ask(host: str, method: str, *arguments: str) -> tuple:
+    def ask(host: str, method: str, *arguments: str) -> Answer:
         # A call to a node that is down would wait for its time limit.
         return (backend.ask(host, method, *arguments)
                 if alive.get(host, True) else (None, DOWN))
     problems_of = functools.cache(functools.partial(_problems_of, ask))
     return [_row(ask, each, problems_of)
-            for each in backend.db.moves.readable()
+            for each in backend.db.moves.readable_moves()
             if (over or not each.is_over) and source in (None, each.source)]
 
 
-def _row(ask, move, problems_of: Callable[[str], str]):
-    row = dict.fromkeys(COLUMNS)
+def _row(ask: Ask, move: state.Move, problems_of: Callable[[str], str]
+         ) -> Row:
+    row: Row = dict.fromkeys(COLUMNS)
     row.update(zip(COLUMNS, (
         move.volume_id, move.source, move.destination,
         move.display_phase, move.size_gib)))
@@ -85,7 +95,7 @@ def _row(ask, move, problems_of: Callable[[str], str]):
     return row
 
 
-def _problems_of(ask, host):
+def _problems_of(ask: Ask, host: str) -> str:
     """Return the problems of a node, because a move waits for this node.
 
     :returns: texts of the node, or the reason why it does not answer; '' for
@@ -106,9 +116,9 @@ class Bars:
             bars.TaskProgressColumn(),
             bars.TextColumn('{task.fields[rest]}'),
             console=console.Console(stderr=True))
-        self._tasks: dict = {}
+        self._tasks: dict[_Key, typing.Any] = {}
         #: By shown move: whether its disappearance means a complete copy.
-        self._complete_if_gone: dict = {}
+        self._complete_if_gone: dict[_Key, bool] = {}
 
     def __enter__(self) -> 'Bars':
         self._shown.start()
@@ -121,11 +131,13 @@ class Bars:
         """Print a line above the bars."""
         self._shown.console.print(text, highlight=False, soft_wrap=True)
 
-    def show(self, rows: list[dict]) -> None:
+    def show(self, rows: list[Row], deleted: Callable[[str], bool]) -> None:
         """Update all bars.
 
         :param rows: the result of :func:`progress`. A move missing in it, but
             shown before, has ended
+        :param deleted: returns whether a volume is deleted. The deletion ends
+            the move of a volume, complete or not
         """
         for row in rows:
             key = row['Volume'], row['From'], row['To']
@@ -141,30 +153,38 @@ class Bars:
             self._complete_if_gone[key] = row['Phase'] in COPIED
         for key in self._complete_if_gone.keys() - {
                 (row['Volume'], row['From'], row['To']) for row in rows}:
+            complete = self._complete_if_gone.pop(key)
             self._shown.update(self._tasks[key], **(
-                {'completed': 100, 'rest': 'done'}
-                if self._complete_if_gone.pop(key) else {'rest': 'ended'}))
+                {'rest': 'ended'} if not complete
+                else {'rest': 'ended: the volume is deleted'}
+                if deleted(key[0]) else {'completed': 100, 'rest': 'done'}))
 
 
 def watch(backend: backends.Backend, seconds: float | None) -> None:
     """Show progress bars on standard error until no volume moves.
 
-    :param seconds: the time limit; None or 0 for no limit
+    :param seconds: the time limit; 0 to show no bars, None for no limit
     """
-    deadline = time.monotonic() + seconds if seconds else None
+    deadline = None if seconds is None else time.monotonic() + seconds
     with Bars() as bars:
         while deadline is None or time.monotonic() < deadline:
             rows = progress(backend, over=False)
-            bars.show(rows)
+            bars.show(rows, functools.partial(is_deleted, backend))
             if not rows:
                 return
             time.sleep(1)
 
 
-def _rest(row):
+def is_deleted(backend: backends.Backend, volume_id: str) -> bool:
+    """Return whether a volume has no row any more."""
+    return backend.db.volumes.volume(volume_id) is None
+
+
+def _rest(row: Row) -> str:
     """Return the text after a bar: the remark, or else rate and time."""
-    if row['Remark'] or not row['MiB/s']:
-        return row['Remark']
+    remark: str = row['Remark']
+    if remark or not row['MiB/s']:
+        return remark
     return '%s MiB/s  %s s left  %s' % (
         row['MiB/s'], row['Seconds left'], row['Pace'] or '')
 
@@ -176,7 +196,7 @@ class Moves(base.Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with --watch and --seconds."""
-        parser = super().get_parser(prog_name)
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument('--watch', action='store_true',
                             help='show progress bars until no volume moves')
         parser.add_argument('--seconds', type=float, metavar='N',

@@ -2,11 +2,13 @@
 """``cinder-localclone repair``, ``abort`` and ``resume``."""
 
 import argparse
+from collections.abc import Iterable
 
 from cinder_localclone.cmd import base
 from cinder_localclone.core import errors
 from cinder_localclone.core import inspection
 from cinder_localclone.core import names
+from cinder_localclone.core import objects
 from cinder_localclone.core import state
 from cinder_localclone.service import operator as backends
 
@@ -22,7 +24,7 @@ class Repair(base.Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the volume and --dry-run."""
-        parser = super().get_parser(prog_name)
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument('volume', metavar='VOLUME', nargs='?',
                             help='ID or name of the volume; default: all '
                             'volumes')
@@ -59,7 +61,8 @@ class Repair(base.Command):
         return ('Volume', 'Where', 'What'), rows
 
     @staticmethod
-    def _without_source(backend, volume_id, dry_run):
+    def _without_source(backend: backends.Backend, volume_id: str | None,
+                        dry_run: bool) -> tuple[str, str, str]:
         """Make the local data of a volume readable on its destination."""
         if not volume_id or dry_run:
             raise errors.CommandError(
@@ -74,9 +77,10 @@ class Repair(base.Command):
                 'of the rest fail')
 
     @staticmethod
-    def _all(backend, hosts):
+    def _all(backend: backends.Backend, hosts: Iterable[str]
+             ) -> list[str]:
         # Pending cleanups of deleted volumes are found by their move records.
-        volumes = {each.volume_id for each in backend.db.moves.readable()
+        volumes = {each.volume_id for each in backend.db.moves.readable_moves()
                    if names.same_backend(each.source or each.destination,
                                          backend.host)}
         for host in hosts:
@@ -85,7 +89,10 @@ class Repair(base.Command):
         return sorted(volumes)
 
     @staticmethod
-    def _on_node(backend, host, volume_id, volume, move, pending, dry_run):
+    def _on_node(backend: backends.Backend, host: str, volume_id: str,
+                 volume: objects.Volume | None, move: state.Move | None,
+                 pending: list[state.Move], dry_run: bool
+                 ) -> tuple[list[str], bool]:
         """Return the steps or differences of a node, and if it is clean."""
         answer, problem = backend.ask(
             host, 'inspect' if dry_run else 'repair', volume_id)
@@ -107,7 +114,7 @@ class MoveCommand(base.VolumeCommand):
     done = ''
 
     @staticmethod
-    def decides(move: state.Move) -> str:
+    def deciding_host(move: state.Move) -> str:
         """Return the service host to call."""
         raise NotImplementedError
 
@@ -119,7 +126,7 @@ class MoveCommand(base.VolumeCommand):
             raise errors.CommandError(
                 'Volume %s is not moving. Nothing was '
                 'changed.' % parsed_args.volume)
-        host = self.decides(move)
+        host = self.deciding_host(move)
         backend.call(host, self.method, parsed_args.volume)
         return ('Volume', 'Where', 'What'), [
             (parsed_args.volume, host, self.done)]
@@ -137,7 +144,7 @@ class Abort(MoveCommand):
     done = 'rolled back to its source; the destination is being cleaned up'
 
     @staticmethod
-    def decides(move: state.Move) -> str:
+    def deciding_host(move: state.Move) -> str:
         """Return the current home of the volume."""
         return move.destination if move.committed else move.source
 
@@ -153,7 +160,7 @@ class Resume(MoveCommand):
     done = 'the move continues'
 
     @staticmethod
-    def decides(move: state.Move) -> str:
+    def deciding_host(move: state.Move) -> str:
         """Return the source, which knows whether the volume is open there."""
         return (move.source if move.phase is state.Phase.STARTING
                 else move.destination)

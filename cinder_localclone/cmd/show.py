@@ -2,6 +2,7 @@
 """``cinder-localclone show``: a volume in the records and on its nodes."""
 
 import argparse
+from collections.abc import Iterable
 from collections.abc import Iterator
 import typing
 
@@ -9,6 +10,9 @@ from cinder_localclone.cmd import base
 from cinder_localclone.core import copies
 from cinder_localclone.core import inspection
 from cinder_localclone.core import names
+from cinder_localclone.core import objects
+from cinder_localclone.core import rows
+from cinder_localclone.core import state
 from cinder_localclone.service import operator as backends
 
 #: (kind, text, values).
@@ -44,7 +48,10 @@ class Show(base.VolumeCommand):
             [row[3] for row in said], parsed_args.formatter == 'json')
 
 
-def _records(volume, move, pending, snapshots) -> Said:
+def _records(volume: objects.Volume | None, move: state.Move | None,
+             pending: Iterable[state.Move],
+             snapshots: Iterable[rows.Snapshot]
+             ) -> Said:
     if volume is not None:
         yield 'status', volume.status, None
         yield 'home', volume.host, None
@@ -76,8 +83,8 @@ def _records(volume, move, pending, snapshots) -> Said:
                 'host': each.cleanup_node, 'lv': each.cleanup_lv}
 
 
-def _on_node(answer) -> Said:
-    for lv in (answer or {}).get('lvs', ()):
+def _on_node(answer: inspection.Report | None) -> Said:
+    for lv in answer.get('lvs', ()) if answer else ():
         gib, mib = divmod(lv['size'] >> 20, 1024)
         yield 'LV', '%s, %s%s' % (
             lv['name'], '%d GiB' % gib if gib else '%d MiB' % mib,

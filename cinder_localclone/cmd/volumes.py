@@ -26,7 +26,7 @@ class Volumes(base.Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the node."""
-        parser = super().get_parser(prog_name)
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument(
             '--node', metavar='NODE',
             help='show only the volumes of this node, by its service '

@@ -57,7 +57,7 @@ class Tag:
         """The whole tag of a flag, or the beginning of a tag with a value."""
         return PREFIX + self.name
 
-    def of(self, value: object) -> str:
+    def with_value(self, value: object) -> str:
         """Return the tag of a fact: ``localclone.<name>=<value>``.
 
         Not for tags of the volume group.
@@ -140,14 +140,14 @@ COPIED = Tag(
 KEY = Tag(
     'key', On.VOLUME,
     'Secret of the volume, for a boot: it has no row.',
-    ('volumes.create', 'encryption.devices', 'encryption.headers',
-     'encryption.rotate'),
-    ('encryption.devices',), 'reference in the key manager')
+    ('volumes.create', 'encryption.boot_notes', 'encryption.headers',
+     'encryption.operator', 'encryption.rotate'),
+    ('encryption.boot_notes',), 'reference in the key manager')
 LUKS = Tag(
     'luks', On.VOLUME, 'UUID in the header of the volume.',
-    ('volumes.create', 'encryption.devices', 'encryption.headers',
+    ('volumes.create', 'encryption.boot_notes', 'encryption.headers',
      'encryption.rotate'),
-    ('encryption.devices', 'encryption.headers'), 'UUID')
+    ('encryption.boot_notes', 'encryption.headers'), 'UUID')
 
 # -- flags of an LV that is no volume at rest
 
@@ -205,12 +205,12 @@ ACCEPTED = Tag(
 OPENED = Tag(
     'opened', On.VOLUME,
     'The node has the volume open, or is opening it: a boot opens it again.',
-    ('encryption.devices',), ('encryption.devices',))
+    ('encryption.boot_notes',), ('encryption.boot_notes',))
 FRESH = Tag(
     'fresh', On.VOLUME,
     'Only the driver has opened the volume: unwritten ranges read as noise, '
     'not as zeros.',
-    ('volumes.create',), ('volumes.create', 'encryption.devices'))
+    ('volumes.create',), ('volumes.create', 'encryption.boot_notes'))
 OUTDATED = Tag(
     'backups=outdated', On.VOLUME,
     'Backups of the header may have a removed key.',
@@ -235,8 +235,8 @@ REMOTE = Tag(
     'remote-', On.GROUP,
     'Header of a remotely attached volume: there is no LV for the facts luks '
     'and key.',
-    ('encryption.devices',),
-    ('encryption.devices', 'moves.remote_attachment'),
+    ('encryption.boot_notes',),
+    ('encryption.boot_notes', 'moves.remote_attachment'),
     'volume id = UUID of the header : reference of the secret')
 KEEPS = Tag(
     'keeps-', On.GROUP,

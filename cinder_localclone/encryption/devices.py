@@ -11,11 +11,9 @@ The upper device is created before the volume's path is returned. It stays
 while an attachment names this node. It is closed when the volume is unused,
 before another node may open the volume. Two ways to close it differ in the
 next boot. :func:`ensure_closed` is the fence of a move. The notes for the boot
-service stay, so a boot or a sweep may open the device again.
-:func:`close_if_idle` and :func:`ensure_unopened` remove the notes as well.
-
-A *note* is an LVM tag, or for a remotely attached volume a tag of the volume
-group. By these notes the boot service opens volumes without the database.
+service (:mod:`.boot_notes`) stay, so a boot or a sweep may open the device
+again. :func:`close_if_idle` and :func:`close_for_good` remove the notes as
+well.
 
 Only a node that exports or attaches the decrypted volume requests its key.
 
@@ -36,7 +34,6 @@ from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import luks_header
-from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core.interfaces import crypt as crypt_interfaces
 from cinder_localclone.core import names
@@ -49,6 +46,7 @@ from cinder_localclone.core import state
 from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
+from cinder_localclone.encryption import boot_notes
 
 LOG = logging.getLogger(__name__)
 
@@ -69,7 +67,7 @@ def path(volume: objects.Volume) -> str:
         volume) else names.handle_path(volume_id)
 
 
-def has_one(volume: objects.Volume) -> bool:
+def needs_upper_device(volume: objects.Volume) -> bool:
     """Return whether a volume is encrypted, so its users need an upper device.
 
     The row decides, whether or not the device exists on this node.
@@ -77,7 +75,7 @@ def has_one(volume: objects.Volume) -> bool:
     return bool(rows.is_encrypted_by_nova(volume) or rows.recorded(volume))
 
 
-def exported_path(node: Node, volume: objects.Volume) -> str:
+def ensure_exported_path(node: Node, volume: objects.Volume) -> str:
     """Return the path to export to other nodes; create its device if needed.
 
     The volume's handle exists on this node. The path is the handle's. For a
@@ -85,7 +83,7 @@ def exported_path(node: Node, volume: objects.Volume) -> str:
     device, is created instead: the kernel does not open the handle for both.
     """
     volume_id = rows.handle_id(volume)
-    if not has_one(volume):
+    if not needs_upper_device(volume):
         return names.handle_path(volume_id)
     node.handles.ensure_export_device(volume_id)
     return names.export_device_path(volume_id)
@@ -114,7 +112,7 @@ def _users(node: Node, present: survey.Survey, volume_id: str) -> int:
     process. This open does not count.
     """
     count = present.users(volume_id)
-    return count - bool(count and node.exports.opens_in_vain(volume_id))
+    return count - bool(count and node.exports.has_open_unexported(volume_id))
 
 
 def ensure_closed(node: Node, volume_id: str) -> None:
@@ -123,7 +121,7 @@ def ensure_closed(node: Node, volume_id: str) -> None:
     This is the fence before another node may write to the volume. A
     re-encryption is paused first, so it does not count as a user. The path of
     the volume leads nowhere afterwards. The notes for a boot stay; compare
-    :func:`ensure_unopened`. If the caller fails, the next sweep opens the
+    :func:`close_for_good`. If the caller fails, the next sweep opens the
     volume again for its attachments.
 
     :raises SourceBusy: if the volume is used; its upper device is unchanged
@@ -212,7 +210,7 @@ def _open_for_cinder(node: Node, volume: objects.Volume) -> None:
     volume_id = rows.handle_id(volume)
     if node.handles.survey().guard(volume_id):
         if volume.status in statuses.WRITTEN_BY_CINDER:
-            ensure_unopened(node, volume_id)
+            close_for_good(node, volume_id)
         elif not close_if_idle(node, volume_id):
             return  # Cinder reads the volume through the guard
     node.handles.ensure_link(volume_id, names.handle(volume_id))
@@ -226,7 +224,7 @@ def open_for_guest(node: Node, volume_id: str, lv: str = '') -> None:
     :param lv: as for :func:`open`
     """
     present = node.handles.survey()
-    header = present.header_guarded(volume_id)
+    header = present.guarded_sectors(volume_id)
     if not header:
         # There is no guard yet, or it is shorter than the handle. Its length
         # has to be known from the header, read from the volume.
@@ -249,12 +247,12 @@ def grow(node: Node, volume: objects.Volume) -> None:
     volume_id = volume.id
     present = _survey_of(node, volume_id)
     guard = present.guard(volume_id)
-    if guard and not present.header_guarded(volume_id):
+    if guard and not present.guarded_sectors(volume_id):
         node.handles.ensure_guard(volume_id, guard.segments[0].sectors)
     recorded = rows.recorded(volume)
     if recorded and is_short(present, volume_id):
         activate.grow(node.crypt, node.keys, volume_id,
-                      pinning.of_row(recorded))
+                      pinning.recorded_in_row(recorded))
 
 
 def close_if_idle(node: Node, volume_id: str) -> bool:
@@ -279,11 +277,11 @@ def close_if_idle(node: Node, volume_id: str) -> bool:
         if header and names.facts(lv.tags).get('volume') == volume_id:
             node.lvm.unmark(lv.name, names.guard_tag(header))
     node.handles.close_upper(volume_id)
-    forget(node, present, volume_id)
+    boot_notes.forget(node, present, volume_id)
     return True
 
 
-def ensure_unopened(node: Node, volume_id: str) -> None:
+def close_for_good(node: Node, volume_id: str) -> None:
     """Close the upper device of a volume for good, or raise an error.
 
     As :func:`close_if_idle`. It does not wait for the last user: the caller
@@ -327,7 +325,7 @@ def differs(node: Node, volume: objects.Volume, present: survey.Survey,
     volume_id = rows.handle_id(volume)
     wanted = is_wanted(node, volume)
     if wanted:
-        return not present.header_guarded(
+        return not present.guarded_sectors(
             volume_id) or links.get(volume_id) != names.guard(volume_id)
     lv = present.lvs.get(volume.name)
     return wanted is False and bool(
@@ -344,7 +342,7 @@ def reconcile(node: Node, volume: objects.Volume, lv: str = '') -> None:
     :param lv: as for :func:`open`
     """
     try:
-        if not has_one(volume):
+        if not needs_upper_device(volume):
             return
         wanted = is_wanted(node, volume)
         if wanted:
@@ -406,24 +404,24 @@ def ensure_open(node: Node, volume: objects.Volume, lv: str) -> None:
     found = None if foreign else present.lvs.get(lv)
     if rows.is_authenticated(volume):
         _check_may_open(node, volume)
-    expected = pinning.of_row(recorded)
+    expected = pinning.recorded_in_row(recorded)
     if not present.crypt(volume_id):
-        _unmark_fresh(node, present, lv)
+        boot_notes.unmark_fresh(node, present, lv)
         activate.open_volume(
             node.crypt, node.keys, volume_id, expected,
             keep_header=not _is_at_rest(node, volume),
             discards=takes_discards(node, volume),
             luks=names.facts(found.tags).get('luks', '') if found else '',
-            proven=lambda: note_opened(node, found, volume_id, key))
+            proven=lambda: boot_notes.note_opened(node, found, volume_id, key))
         return
     # A boot may have opened it without the row, so compare it with the row.
     pinning.check_opened(volume_id, expected.pin, expected.becoming,
                          present.crypt(volume_id))
     if found:  # the volume may have moved here since it was opened
-        note_opened(node, found, volume_id, key)
+        boot_notes.note_opened(node, found, volume_id, key)
     elif foreign and volume_id not in node.crypt.remotes():
-        note_opened(node, None, volume_id, key)
-    _unmark_fresh(node, present, lv)
+        boot_notes.note_opened(node, None, volume_id, key)
+    boot_notes.unmark_fresh(node, present, lv)
     if is_short(present, volume_id):
         activate.grow(node.crypt, node.keys, volume_id, expected)
 
@@ -475,116 +473,8 @@ def open_snapshot(node: Node, snapshot: rows.Snapshot) -> None:
     """
     activate.open_volume(
         node.crypt, node.keys, snapshot.id,
-        pinning.of_row(rows.recorded(snapshot)), keep_header=True,
+        pinning.recorded_in_row(rows.recorded(snapshot)), keep_header=True,
         readonly=True)
-
-
-def note_opened(node: Node, lv: lvm_reports.LogicalVolume | None,
-                volume_id: str, key: str, luks: str = '') -> None:
-    """Note that a volume is open here, so that a boot opens it again.
-
-    A boot uses the noted secret if the header has the noted UUID.
-
-    :param lv: the LV of the volume on this node; None if it is remotely
-        attached
-    :param luks: as for :func:`note_key`; ignored without an LV
-    """
-    if lv is None:
-        node.crypt.note_remote(volume_id, node.crypt.uuid(volume_id), key)
-        return
-    note_key(node, lv, volume_id, key, luks)
-    if names.OPENED not in lv.tags:
-        node.crypt.mark(lv.name, names.OPENED)
-        # A remote attachment may have ended by a move to this node.
-        node.crypt.forget_remote(volume_id)
-
-
-def note_moved(node: Node, volume_id: str, lv: str) -> None:
-    """Copy the note of a remotely attached volume to its new LV on this node.
-
-    Called in the deferred move of the volume to this node. The note of the
-    remote attachment stays until :func:`correct_note`.
-    """
-    noted = node.crypt.remotes().get(volume_id)
-    if noted:
-        luks, key = noted
-        node.crypt.note(lv, key=key, luks=luks)
-        node.crypt.mark(lv, names.OPENED)
-
-
-def correct_note(node: Node, volume: objects.Volume, wanted: bool | None,
-                 luks: str) -> bool:
-    """Remove the note of a remote attachment after the deferred move.
-
-    If the volume is in use and its LV has no note yet, the LV gets it first.
-    Nothing is done before the handle is on an LV or clone of this node.
-
-    :param wanted: as for :func:`crypt_differs`
-    :param luks: the UUID of the header in the note
-    :returns: whether the note was removed
-    """
-    present = node.handles.survey()
-    lv = present.lvs.get(volume.name)
-    if (lv is None or not present.handle(volume.id)
-            or present.is_handle_foreign(volume.id)):
-        return False
-    idle = wanted is False and not present.crypt(volume.id)
-    recorded = rows.recorded(volume)
-    if not idle and recorded and names.OPENED not in lv.tags:
-        # The row's key: it may have been changed since the note.
-        note_opened(node, lv, volume.id, recorded.key, luks)
-    else:
-        node.crypt.forget_remote(volume.id)
-    return True
-
-
-def note_key(node: Node, lv: lvm_reports.LogicalVolume, volume_id: str,
-             key: str, luks: str = '') -> None:
-    """Set the tags of a volume's LV to its secret and the UUID of its header.
-
-    The boot service reads them there, because it has no access to the row. A
-    UUID in the tags is kept.
-
-    :param key: the reference of the secret
-    :param luks: the UUID of the header; '' to read it from the header
-    """
-    name_secret(node, lv, key, luks=names.facts(lv.tags).get('luks')
-                or luks or node.crypt.uuid(volume_id))
-
-
-def name_secret(node: Node, lv: lvm_reports.LogicalVolume, key: str,
-                luks: str | None = None) -> None:
-    """Replace all tags of an LV for a secret, and for a header's UUID.
-
-    :param key: the reference of the secret
-    :param luks: the UUID of the header; None leaves its tag unchanged
-    """
-    facts = {'key': key} if luks is None else {'key': key, 'luks': luks}
-    wanted = names.tags(**facts)
-    named = names.with_fact(lv.tags, 'key') | (
-        set() if luks is None else names.with_fact(lv.tags, 'luks'))
-    outdated = sorted(named.difference(wanted))
-    if outdated or not lv.tags >= set(wanted):
-        node.crypt.note(lv.name, outdated, **facts)
-
-
-def note_used(node: Node, volume: objects.Volume) -> None:
-    """Remove the tag "fresh" from the LV of a volume attached remotely.
-
-    The tag says that only the driver has opened the new volume. From now on a
-    guest on another node may write to it.
-
-    :param volume: its row; its home is this node
-    """
-    if rows.recorded(volume):
-        _unmark_fresh(node, node.handles.survey(), volume.name)
-
-
-def _unmark_fresh(node: Node, present: survey.Survey, lv: str) -> None:
-    """Remove the tag "fresh" from an LV, if it has the tag."""
-    found = present.lvs.get(lv)
-    if found and names.FRESH in found.tags:
-        node.crypt.unmark(lv, names.FRESH)
 
 
 def _is_at_rest(node: Node, volume: objects.Volume) -> bool:
@@ -609,42 +499,6 @@ def repair_header(node: Node, volume: objects.Volume) -> None:
         node.handles.ensure_handle_on_lv(
             volume.id, volume.name, rows.backing_bytes(volume))
         node.crypt.header(rows.handle_id(volume), repair=True)
-
-
-def forget(node: Node, present: survey.Survey, volume_id: str
-           ) -> None:
-    """Remove the notes and the sealed key by which a boot opens a volume."""
-    node.crypt.forget_remote(volume_id)  # may remain after a deferred move
-    node.crypt.forget_sealed(volume_id)
-    # Last: by this tag a sweep repeats the removal after an interruption.
-    for lv in present.lvs.values():
-        if (names.OPENED in lv.tags
-                and names.facts(lv.tags).get('volume') == volume_id):
-            node.crypt.unmark(lv.name, names.OPENED)
-
-
-def forget_left(node: Node, volume_id: str, lv: str) -> None:
-    """Remove the note and the sealed key of a volume that has moved away.
-
-    The sealed key is removed even if the LV has no note, because the boot
-    service may have sealed it again after an earlier call.
-
-    :param lv: the former LV of the volume on this node
-    """
-    forget_unless_remote(node, volume_id)
-    found = node.lvm.lvs().get(lv)
-    if found and names.OPENED in found.tags:
-        node.crypt.unmark(lv, names.OPENED)
-
-
-def forget_unless_remote(node: Node, volume_id: str) -> None:
-    """Remove the sealed key of a volume, unless it is remotely attached here.
-
-    A boot opens a remotely attached volume with this key, even if the handle
-    is missing now.
-    """
-    if volume_id not in node.crypt.remotes():
-        node.crypt.forget_sealed(volume_id)
 
 
 def crypt_differs(present: survey.Survey, volume: objects.Volume,
@@ -781,11 +635,11 @@ def recover(node: Node, volume: objects.Volume) -> None:
     present = survey.Survey({}, node.handles.devices(
         survey.names_of(volume_id)))
     header = node.crypt.header(volume_id)
-    pinning.check(volume_id, header, pinning.of_row(recorded))
+    pinning.check(volume_id, header, pinning.recorded_in_row(recorded))
     if header.reencryption and header.reencryption.complete:
         activate.end_reencryption(
             node.crypt, node.keys, volume_id, header,
-            pinning.of_row(recorded))
+            pinning.recorded_in_row(recorded))
         if not is_interrupted(node, volume_id, node.crypt.header(volume_id)):
             return  # only the last write was missing
     if present.crypt(volume_id):
@@ -795,7 +649,7 @@ def recover(node: Node, volume: objects.Volume) -> None:
                 device=names.crypt(volume_id))
         node.handles.close_upper(volume_id)
     activate.open_volume(
-        node.crypt, node.keys, volume_id, pinning.of_row(recorded),
+        node.crypt, node.keys, volume_id, pinning.recorded_in_row(recorded),
         discards=takes_discards(node, volume))
     LOG.info('Volume %s was recovered after its re-encryption was '
              'interrupted.',
@@ -846,13 +700,3 @@ def is_short(present: survey.Survey, volume_id: str) -> bool:
     return bool(handle and crypt and crypt.target == 'crypt'
                 and not present.integrity(volume_id)
                 and crypt.sectors + header < handle.sectors)
-
-
-def outdate_backups_of(node: Node, lv: str) -> None:
-    """Tag an LV: header backups of its volume may soon be outdated.
-
-    In a revert it is the new LV of the volume. The tag is set even if no
-    backup directory is configured, because an old directory may be configured
-    again.
-    """
-    node.crypt.mark(lv, names.OUTDATED)

@@ -38,7 +38,7 @@ from cinder_localclone.core import rpc
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import at_rest
-from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import boot_notes
 from cinder_localclone.encryption import rotation_plan
 
 LOG = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ LOG = logging.getLogger(__name__)
 Do = rotation_plan.Do
 
 
-@rpc.method('encryption_rotate', rpc.HOME, times=2, local={'recovery': None},
+@rpc.method('encryption_rotate', rpc.HOME, times=2, on_peer={'recovery': None},
             expected=(encryption_exceptions.KeyNotChanged,
                       encryption_exceptions.NotAtRest))
 def rotate(node: Node, volume_id: str,
@@ -78,12 +78,12 @@ def rotate(node: Node, volume_id: str,
             'secret %s still opens snapshot %s' % (recorded.key, snapshot_id)
             for snapshot_id, recorded in encrypted_snapshots(node, volume_id)
             if recorded.key != change.recorded.key]
-        remarks += left_behind(node)
+        remarks += directory_remarks(node)
     LOG.info('The key of volume %s was changed.', volume_id)
     return remarks
 
 
-def left_behind(node: Node) -> list[str]:
+def directory_remarks(node: Node) -> list[str]:
     """Return remarks on former directories of backups and sealed keys.
 
     See :meth:`.crypt.Crypt.former_directories`.
@@ -202,9 +202,9 @@ class Change:
 
         The former secret still opens the volume.
         """
-        current = next((token for token in self.header.opened_by(
+        current = next((token for token in self.header.tokens_with_role(
             luks_header.Role.VOLUME) if token.key == self.recorded.key), None)
-        former = next((token for token in self.header.opened_by(
+        former = next((token for token in self.header.tokens_with_role(
             luks_header.Role.VOLUME) if current is not None
             and token.key == current.replaces), None)
         if current and former and not self._opens(current) and (
@@ -364,8 +364,8 @@ class Change:
         opened = lv is not None and names.OPENED in lv.tags
         if lv and not opened and present.crypt(self.volume.id):
             # Replace an older note, or a boot uses another secret.
-            devices.note_opened(self.node, lv, self.volume.id,
-                                self.recorded.key)
+            boot_notes.note_opened(self.node, lv, self.volume.id,
+                                   self.recorded.key)
             opened = True
         keeps = opened and not self._is_lost(token)
         # Fetch the key first: the sealed key may be the last copy.
@@ -424,7 +424,17 @@ def outdate_backups(node: Node, volume: objects.Volume) -> None:
     If the caller is interrupted, the sweep of backups (:mod:`.header_backups`)
     replaces them.
     """
-    devices.outdate_backups_of(node, volume.name)
+    outdate_backups_of(node, volume.name)
+
+
+def outdate_backups_of(node: Node, lv: str) -> None:
+    """Tag an LV: header backups of its volume may soon be outdated.
+
+    In a revert it is the new LV of the volume. The tag is set even if no
+    backup directory is configured, because an old directory may be configured
+    again.
+    """
+    node.lvm.mark(lv, names.OUTDATED)
 
 
 def replace_backups(node: Node, volume: objects.Volume, key: bytes
@@ -454,7 +464,7 @@ def copy_header(node: Node, volume: objects.Volume, key: bytes = b''
     :raises WrongKey: if the key does not open the header; the backups stay
     :raises LocalCloneError: if the backups were not replaced
     """
-    expected = pinning.of_row(rows.recorded(volume))
+    expected = pinning.recorded_in_row(rows.recorded(volume))
     header = node.crypt.header(volume.id)
     pinning.check(volume.id, header, expected)
     node.crypt.renew_backup(volume.id, header, key or activate.key_of(
@@ -472,7 +482,7 @@ def renew_backup(node: Node, volume: objects.Volume, key: bytes = b''
         return
     copy_header(node, volume, key)
     if is_outdated(node.lvm.lvs().get(volume.name)):
-        node.crypt.unmark(volume.name, names.OUTDATED)
+        node.lvm.unmark(volume.name, names.OUTDATED)
 
 
 def is_outdated(lv: lvm_reports.LogicalVolume | None) -> bool:
@@ -490,7 +500,7 @@ def note_key(node: Node, volume: objects.Volume, key: str) -> None:
     """
     lv = node.lvm.lvs().get(volume.name)
     if lv is not None:
-        devices.name_secret(node, lv, key)
+        boot_notes.set_secret_tags(node, lv, key)
 
 
 def give_own_key(node: Node, volume: objects.Volume) -> None:
@@ -505,7 +515,7 @@ def give_own_key(node: Node, volume: objects.Volume) -> None:
     if recorded is None:
         return
     header = node.crypt.header(volume.id)
-    pinning.check(volume.id, header, pinning.of_row(recorded))
+    pinning.check(volume.id, header, pinning.recorded_in_row(recorded))
     wanted = _wanted(node, volume)
     if header.reencryption:
         # The re-encryption continues, and keys can't change before its end.
@@ -515,7 +525,7 @@ def give_own_key(node: Node, volume: objects.Volume) -> None:
         return
     # The image's re-encryption may have ended unrecorded.
     volume = _set(node, volume, dataclasses.replace(
-        pinning.settled(recorded, header), shares_key=False))
+        pinning.after_reencryption(recorded, header), shares_key=False))
     change = Change(node, volume)
     current = _strip(change)
     node.crypt.set_uuid(volume.id, volume.id)
@@ -578,7 +588,7 @@ def _give_uuid(node: Node, volume: objects.Volume) -> None:
     lv = node.lvm.lvs().get(volume.name)
     recorded = rows.recorded(volume)
     if lv and recorded:
-        devices.name_secret(node, lv, recorded.key, luks=volume.id)
+        boot_notes.set_secret_tags(node, lv, recorded.key, luks=volume.id)
 
 
 def _wanted(node: Node, volume: objects.Volume
@@ -621,7 +631,7 @@ def _current(change: Change) -> luks_header.Token:
 
     :raises KeyNotChanged: if the header has none
     """
-    for token in change.header.opened_by(luks_header.Role.VOLUME):
+    for token in change.header.tokens_with_role(luks_header.Role.VOLUME):
         if token.key == change.recorded.key:
             return token
     raise encryption_exceptions.KeyNotChanged(

@@ -19,12 +19,13 @@ from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import state
+from cinder_localclone.encryption import boot_notes
 from cinder_localclone.encryption import devices
 
 LOG = logging.getLogger(__name__)
 
 
-def here(node: Node, volume_id: str) -> list[state.Move]:
+def pending_here(node: Node, volume_id: str) -> list[state.Move]:
     """Return the pending cleanups of a volume's moves on this node."""
     return [move for move in node.moves.pending_cleanups(volume_id)
             if move.cleanup_node == node.host]
@@ -84,14 +85,14 @@ def remove_stack(node: Node, move: state.Move) -> None:
     discard_lv(node, move.destination_lv)
     node.lvm.remove_lv(names.metadata_lv(move.move_id))
     if gone and move.extra_bytes:  # it is encrypted
-        devices.forget_unless_remote(node, move.volume_id)
+        boot_notes.forget_unless_remote(node, move.volume_id)
 
 
 def remove_source(node: Node, move: state.Move) -> None:
     """Remove the source of a finished move; its volume is elsewhere."""
     gone = remove_handle(node, move, move.source_lv)
     if gone and move.extra_bytes:  # it is encrypted
-        devices.forget_left(node, move.volume_id, move.source_lv)
+        boot_notes.forget_left(node, move.volume_id, move.source_lv)
     discard_lv(node, move.source_lv)
 
 

@@ -25,6 +25,7 @@ from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import rotate
 from cinder_localclone.moves import cleanup
 from cinder_localclone.volumes import clone
 from cinder_localclone.volumes import reconcile
@@ -53,13 +54,14 @@ def revert(reconciler: reconcile.Reconciler, volume_id: str,
         volume = snapshots.at_home(node, volume_id, reconciler.progress)
         _check_reverting(volume)
         devices.ensure_closed(node, volume_id)
-        snapshot = snapshots.located(node, snapshot_id)
+        snapshot = snapshots.with_node(node, snapshot_id)
         host, encryption = snapshot.node, _encryption(volume, snapshot)
         new, old = str(uuid.uuid4()), volume.name
         if host == node.host:
             _make(node, volume, snapshot_id, new)
         else:
-            rpc.at(host, create_backing, node, volume_id, snapshot_id, new)
+            rpc.call_at(host, create_backing, node, volume_id, snapshot_id,
+                        new)
         node.lvm.mark_uncommitted(old)
         # Failed moves may have left source devices above it.
         cleanup.withdraw_above(node, old)
@@ -155,7 +157,7 @@ def _make(node: Node, volume: objects.Volume, snapshot_id: str, new: str
           ) -> None:
     snapshots.check_pool(node)
     with node.lock(snapshot_id):
-        image = snapshots.present(node, snapshot_id)
+        image = snapshots.on_this_node(node, snapshot_id)
         extra = rows.extra_bytes(image)
         lv = node.volumes.lv_name(new)
         node.lvm.create_copy(
@@ -163,4 +165,4 @@ def _make(node: Node, volume: objects.Volume, snapshot_id: str, new: str
             state.backing_bytes(volume.size, extra), volume.id, extra)
         if rows.recorded(image):
             # The backups have the former header; the sweep makes a new backup.
-            devices.outdate_backups_of(node, lv)
+            rotate.outdate_backups_of(node, lv)

@@ -28,7 +28,6 @@ class Crypt(cryptsetup.Cryptsetup):
     def __init__(self, sim, backups):
         super().__init__('g', 60, backups, backend=configured.BACKEND)
         self.note, self.close = sim.note, sim.close
-        self.mark, self.unmark = sim.mark, sim.unmark
         self.former_directories = sim.former_directories
 
 

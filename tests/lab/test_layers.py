@@ -26,7 +26,7 @@ MORE = {
     'core.rpc': {'inspect'},  # signatures
 }
 #: Lines of a module, at most: about 800, and what its docstrings need.
-LIMIT = 870
+LIMIT = 820
 
 
 def imports(path):

@@ -14,6 +14,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core import names
 from cinder_localclone.core import state
+from cinder_localclone.encryption import boot_notes
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import upkeep
 from cinder_localclone.moves import destination
@@ -50,7 +51,7 @@ class SettleTest(encrypted_attach_case.Case):
     def test_idle(self):
         """No boot opens what nobody uses."""
         self.attach('available')
-        with mock.patch.object(crypt.SimCrypt, 'mark') as mark:
+        with mock.patch.object(stack.SimLvm, 'mark') as mark:
             self.sweep()
         mark.assert_not_called()
 
@@ -129,7 +130,7 @@ class SettleTest(encrypted_attach_case.Case):
                 crypt.SimCrypt, 'note', side_effect=exceptions.CommandTimeout(
                     command='lvchange', seconds=1)):
             self.assertRaises(
-                exceptions.CommandTimeout, devices.note_moved,
+                exceptions.CommandTimeout, boot_notes.note_moved,
                 self.a.node, self.volume.id, self.volume.name)
         self.assertNotIn(names.OPENED, self.tags())
 
@@ -292,7 +293,7 @@ class ForgetTest(encrypted_attach_case.Case):
                     side_effect=exceptions.CommandTimeout(
                         command='x', seconds=1)):
                 self.assertRaises(
-                    exceptions.CommandTimeout, devices.forget,
+                    exceptions.CommandTimeout, boot_notes.forget,
                     self.a.node, self.a.node.handles.survey(), self.volume.id)
             self.assertIn(names.OPENED, self.tags())
 
@@ -304,9 +305,9 @@ class ForgetTest(encrypted_attach_case.Case):
         for name in (self.volume.name, 'after'):
             disk.tags[name] |= {names.OPENED}
         with self.a.lock(self.volume.id), mock.patch.object(
-                crypt.SimCrypt, 'unmark') as unmark:
-            devices.forget(self.a.node, self.a.node.handles.survey(),
-                           self.volume.id)
+                stack.SimLvm, 'unmark') as unmark:
+            boot_notes.forget(self.a.node, self.a.node.handles.survey(),
+                              self.volume.id)
         self.assertEqual({self.volume.name, 'after'}, {
             each.args[0] for each in unmark.call_args_list})
 
@@ -379,14 +380,15 @@ class SwapTest(deferred_case.Case):
         guest.attach(deferred_case.A)
         guest.detach(deferred_case.B)
         here = guest.nodes[deferred_case.A]
-        real = getattr(crypt.SimCrypt, fails) if fails else None
+        storage = stack.SimLvm if fails == 'mark' else crypt.SimCrypt
+        real = getattr(storage, fails) if fails else None
 
         def fail(this, *args, **facts):
             # Without that one nothing follows.
             if this.node is here and names.OUTDATED not in args:
                 raise error
             return real(this, *args, **facts)
-        with mock.patch.object(crypt.SimCrypt, fails, fail) if (
+        with mock.patch.object(storage, fails, fail) if (
                 fails) else contextlib.nullcontext(), (
                 mock.patch.object(stack.SimHandles, 'read_head')) as read:
             guest.live_on()
@@ -407,7 +409,7 @@ class SwapTest(deferred_case.Case):
 
     def test_of_a_plain_volume_nothing_is_noted(self):
         """So nothing that is wrong with notes is any matter of it."""
-        with mock.patch.object(devices, 'note_moved') as note:
+        with mock.patch.object(boot_notes, 'note_moved') as note:
             _guest, here, _read = self.follow()
         note.assert_not_called()
         self.assertEqual({}, here.remotes)

@@ -150,15 +150,15 @@ class ConnectionsTest(Case):
         self.assertNotEqual(lv, self.volume.name)
         self.assertNotIn(names.OPENED, self.a.disk.tags[lv])
 
-    @ddt.data('unmark', 'forget_sealed')
-    def test_a_later_look_forgets_what_has_left(self, fails):
+    @ddt.data((stack.SimLvm, 'unmark'), (crypt.SimCrypt, 'forget_sealed'))
+    @ddt.unpack
+    def test_a_later_look_forgets_what_has_left(self, storage, fails):
         """What could not be forgotten at once."""
         lv = self.volume.name
         self.a.disk.tags[lv] |= {names.OPENED}
         self.a.disk.sealed = {self.volume.id: 'x'}
         with mock.patch.object(
-                crypt.SimCrypt, fails,
-                side_effect=exceptions.CommandTimeout(
+                storage, fails, side_effect=exceptions.CommandTimeout(
                     command='x', seconds=1)):
             self.a.move(self.volume, attach_case.B)
         self.assertIn(names.OPENED, self.a.disk.tags[lv])

@@ -8,7 +8,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core import names
 from cinder_localclone.core import state
-from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import boot_notes
 from cinder_localclone.encryption import upkeep
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import source
@@ -69,7 +69,7 @@ class KeysTest(encrypted_attach_case.Case):
             if marked:
                 self.a.disk.tags[lv] |= {names.OPENED}
             with self.a.lock(self.volume.id):
-                devices.forget_left(
+                boot_notes.forget_left(
                     self.a.node, self.volume.id, left.source_lv)
             self.assertEqual({self.volume.id: 'x'}, self.a.disk.sealed)
             self.assertNotIn(names.OPENED, self.a.disk.tags[lv])
@@ -82,7 +82,7 @@ class KeysTest(encrypted_attach_case.Case):
         for lv in (left.source_lv, 'gone'):
             self.a.disk.sealed = {self.volume.id: 'x'}
             with self.a.lock(self.volume.id):
-                devices.forget_left(self.a.node, self.volume.id, lv)
+                boot_notes.forget_left(self.a.node, self.volume.id, lv)
             self.assertEqual({}, self.a.disk.sealed)
 
     def test_detached_beside_another_that_is_open(self):
@@ -104,7 +104,7 @@ class KeysTest(encrypted_attach_case.Case):
                 side_effect=exceptions.CommandTimeout(
                     command='x', seconds=1)):
             self.assertRaises(
-                exceptions.CommandTimeout, devices.forget, self.b.node,
+                exceptions.CommandTimeout, boot_notes.forget, self.b.node,
                 self.b.node.handles.survey(), self.volume.id)
         self.assertEqual({}, self.b.disk.remotes)
 
@@ -248,7 +248,7 @@ class BackTest(deferred_case.Case):
         old, new = guest.nodes[deferred_case.B], guest.nodes[deferred_case.A]
         lv, old.disk.sealed = guest.volume.name, {}
         guest.attach(deferred_case.A)  # live, from B
-        with mock.patch.object(crypt.SimCrypt, 'unmark',
+        with mock.patch.object(stack.SimLvm, 'unmark',
                                side_effect=self.timeout):
             guest.detach(deferred_case.B)
             old.reconciler.reconcile_node()

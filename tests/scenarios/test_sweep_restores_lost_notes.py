@@ -15,7 +15,7 @@ from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
-from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import boot_notes
 from cinder_localclone.encryption import rotate
 from cinder_localclone.encryption import upkeep
 from cinder_localclone.moves import remote_attachment
@@ -32,7 +32,7 @@ A, B, C = deferred_case.A, deferred_case.B, deferred_case.C
 
 
 def opened_by_a_boot(here):
-    return [each.volume_id for each in boot_plan.encrypted(
+    return [each.volume_id for each in boot_plan.to_unlock(
         survey.Survey(here.sim_lvm.lvs(), {}), upkeep.noted_of(
             here.node.crypt, here.node.sessions.recorded_remotes()))]
 
@@ -94,7 +94,7 @@ class UnsettledTest(deferred_case.Case):
     def setUp(self):
         super().setUp()
         guest = deferred_case.Guest(provider_id=encrypted_attach_case.RECORDED)
-        here, real = guest.nodes[A], crypt.SimCrypt.mark
+        here, real = guest.nodes[A], stack.SimLvm.mark
         self.before = here.sim_handles.survey()
         guest.attach(A)
         guest.detach(B)
@@ -103,7 +103,7 @@ class UnsettledTest(deferred_case.Case):
             if this.node is here and tag == names.OPENED:
                 raise exceptions.CommandTimeout(command='lvchange', seconds=1)
             real(this, lv, tag)
-        with mock.patch.object(crypt.SimCrypt, 'mark', fail):
+        with mock.patch.object(stack.SimLvm, 'mark', fail):
             guest.live_on()
             guest.world.settle()
         guest.revive()
@@ -148,7 +148,7 @@ class UnsettledTest(deferred_case.Case):
         self.guest.volume.status = 'reserved'
         self.guest.volume.volume_attachment = [attach_case.attachment(
             None)]
-        with mock.patch.object(crypt.SimCrypt, 'mark') as mark:
+        with mock.patch.object(stack.SimLvm, 'mark') as mark:
             remote_attachment.sweep(here.node)
         mark.assert_not_called()
         self.assertNotIn(self.guest.id, here.remotes)
@@ -254,7 +254,7 @@ class StaleNoteTest(UnsettledTest):
         self.assertNotIn(names.OPENED, here.disk.tags[guest.volume.name])
         guest.volume.status = 'reserved'      # about to be attached
         guest.volume.volume_attachment = [guest.attachment()]
-        with mock.patch.object(crypt.SimCrypt, 'mark') as mark:
+        with mock.patch.object(stack.SimLvm, 'mark') as mark:
             remote_attachment.sweep(here.node, listed)
         mark.assert_not_called()
 
@@ -276,7 +276,7 @@ class RecordGoesTest(UnsettledTest):
         """A boot, which takes no locks, restores it beside the service."""
         self.power_fails()
         here, volume = self.here, self.guest.volume
-        real = devices.correct_note
+        real = boot_notes.correct_note
 
         def settle(*args, **more):
             settled = real(*args, **more)
@@ -284,7 +284,7 @@ class RecordGoesTest(UnsettledTest):
                 volume.id, volume.name, rows.backing_bytes(volume),
                 swaps=False)
             return settled
-        with mock.patch.object(devices, 'correct_note', settle):
+        with mock.patch.object(boot_notes, 'correct_note', settle):
             remote_attachment.sweep(here.node)
         self.assertEqual([self.guest.id],
                          opened_by_a_boot(here))
@@ -339,13 +339,13 @@ class NoteKeyTest(encrypted_attach_case.Case):
         self.world.secrets.kept['new'] = self.world.secrets.kept[self.key]
         header.tokens['1'] = dataclasses.replace(
             header.tokens['0'], key='new', number='1', replaces=self.key)
-        real = crypt.SimCrypt.unmark
+        real = stack.SimLvm.unmark
 
         def unmark(this, lv, tag):
             real(this, lv, tag)
             self.a.stop(power=True)
             raise worlds.Stopped(self.a)
-        with mock.patch.object(crypt.SimCrypt, 'unmark', unmark):
+        with mock.patch.object(stack.SimLvm, 'unmark', unmark):
             with contextlib.suppress(worlds.Stopped):
                 self.connect(attach_case.ON_A)
         self.a.dead = False

@@ -3,6 +3,7 @@
 
 import argparse
 from collections.abc import Callable
+from collections.abc import Iterator
 import contextlib
 import dataclasses
 import os
@@ -10,6 +11,7 @@ import platform
 import shutil
 import textwrap
 import time
+import typing
 
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd.doctor import checks
@@ -25,6 +27,13 @@ from cinder_localclone.encryption import operator
 from cinder_localclone.service import operator as backends
 from cinder_localclone.service import options
 
+if typing.TYPE_CHECKING:
+    from cinder_localclone.storage import logical_volumes
+
+_Arguments = typing.ParamSpec('_Arguments')
+#: A node's description of itself; see :func:`.peers.describe`.
+_Answer: typing.TypeAlias = dict[str, typing.Any]
+
 #: Seconds for a command, without a configuration.
 TIMEOUT = 30
 #: Seconds after which a change of a target counts as hanging.
@@ -37,10 +46,12 @@ FIXES = {
 }
 
 
-def examine(name: str, check: Callable, *arguments) -> list[Finding]:
+def examine(name: str, check: Callable[_Arguments, list[Finding]],
+            *arguments: _Arguments.args, **more: _Arguments.kwargs
+            ) -> list[Finding]:
     """Return the findings of a check; an error is a finding too."""
     try:
-        return check(*arguments)
+        return check(*arguments, **more)
     except Exception as exc:
         return [Finding(
             name, checks.FAIL, textwrap.shorten(errors.in_words(exc), 300),
@@ -49,73 +60,57 @@ def examine(name: str, check: Callable, *arguments) -> list[Finding]:
 
 def node_checks(backend: backends.Backend | None) -> list[Finding]:
     """Check the prerequisites of this node, even without a backend."""
-    from cinder_localclone.storage.privsep import dmsetup
-    from cinder_localclone.storage.privsep import lio_configfs
-    from cinder_localclone.storage.privsep import process
+    from cinder_localclone.storage import prerequisites
     timeout = (backend.conf.localclone_command_timeout if backend
                else TIMEOUT)
 
-    def available(module):
-        if os.path.isdir('/sys/module/' + module):
-            return True
-        try:
-            process.run('modprobe', '--dry-run', '--quiet', module,
-                        timeout=timeout)
-        except exceptions.CommandFailed:
-            return False
-        return True
+    def available(module: str) -> bool:
+        return prerequisites.has_module(module, timeout)
 
-    def cryptsetup():
-        with contextlib.suppress(FileNotFoundError):
-            return process.run('cryptsetup', '--version', timeout=timeout)
-        return ''
-
-    def lvm_filter():
-        return checks.lvm_filter(process.run(
-            'lvmconfig', '--typeconfig', 'full',
-            *['devices/' + name for name in checks.FILTERS],
-            timeout=timeout))
+    def lvm_filter() -> list[Finding]:
+        return checks.lvm_filter(prerequisites.lvm_settings(
+            ['devices/' + name for name in checks.FILTERS], timeout))
 
     how = packages.family(_os_release())
     findings = checks.commands(shutil.which, how)
     findings += examine('kernel: device-mapper', lambda: checks.targets(
-        dmsetup.targets(timeout)))
+        prerequisites.mapper_targets(timeout)))
     findings += examine('kernel: iSCSI', checks.modules, available)
     findings += examine(
         'kernel: encryption', encryption.modules, available,
         bool(backend and backend.conf.localclone_enable_integrity))
     findings += examine('cryptsetup', lambda: encryption.version(
-        cryptsetup(), how))
+        prerequisites.cryptsetup_version(timeout), how))
     if backend:
         findings += examine('iSCSI initiator', _initiator, backend, how)
     findings += examine(
         'iSCSI target', checks.iscsi_target,
         os.path.isdir('/sys/kernel/config'),
-        lambda: lio_configfs.hanging(PROBE_TIMEOUT))
+        lambda: prerequisites.hanging_changes(PROBE_TIMEOUT))
     findings += examine('udev rules', checks.rules, checks.RULE_DIRECTORIES)
     return findings + examine('LVM filter', lvm_filter)
 
 
-def _os_release():
+def _os_release() -> dict[str, str]:
     with contextlib.suppress(OSError):  # there is no such file
         return platform.freedesktop_os_release()
     return {}
 
 
-def _initiator(backend, how):
+def _initiator(backend: backends.Backend, how: str) -> list[Finding]:
     backend.load_cinder()
     return checks.initiator(backend.sessions().initiator(), how)
 
 
 def storage_checks(backend: backends.Backend) -> list[Finding]:
     """Check the volume groups and the thin pool."""
-    from cinder_localclone.storage.privsep import lvm
+    from cinder_localclone.storage import prerequisites
     volumes = backend.lvm()
     wanted = {'volume_group': volumes.group}
     if volumes.metadata_group != volumes.group:
         wanted['localclone_metadata_volume_group'] = volumes.metadata_group
-    findings = checks.groups(wanted, lambda group: lvm.free(
-        [group], backend.conf.localclone_command_timeout))
+    findings = checks.groups(wanted, lambda group: prerequisites.group_report(
+        group, backend.conf.localclone_command_timeout))
     if any(each.verdict == checks.FAIL for each in findings):
         return findings
     lvs = volumes.lvs()
@@ -135,16 +130,19 @@ def storage_checks(backend: backends.Backend) -> list[Finding]:
     return findings
 
 
-def _stripes(backend, volumes):
-    from cinder_localclone.storage.privsep import lvm
+def _stripes(backend: backends.Backend,
+             volumes: 'logical_volumes.Lvm') -> list[Finding]:
+    from cinder_localclone.storage import prerequisites
     wanted = backend.conf.localclone_thick_stripes
     return stuck.stripes(
-        volumes.group, wanted, bool(volumes.pool), lambda: len(
-            lvm.free_of_disks(volumes.group, volumes.timeout)))
+        volumes.group, wanted, bool(volumes.pool),
+        lambda: prerequisites.disks_with_space(
+            volumes.group, volumes.timeout))
 
 
-def _transactions(volumes, pool):
-    return stuck.transactions(
+def _transactions(volumes: 'logical_volumes.Lvm', pool: str
+                  ) -> list[Finding]:
+    return stuck.pool_transactions(
         volumes.group, pool, *volumes.pool_transactions(pool))
 
 
@@ -152,7 +150,7 @@ def shared_checks(backend: backends.Backend) -> list[Finding]:
     """Check the database, then each node over the message bus."""
     nodes = backend.nodes()
     findings = checks.services(backend.name, backend.host, nodes)
-    answers: dict[str, dict] = {}
+    answers: dict[str, _Answer] = {}
     for host, alive in nodes.items():
         findings += examine(host, _peer, backend, host, alive, answers)
     findings += checks.sectors({  # a node without a size reports this itself
@@ -160,9 +158,9 @@ def shared_checks(backend: backends.Backend) -> list[Finding]:
         if each['block']})
     findings += checks.initiators({
         host: each['initiator'] for host, each in answers.items()})
-    findings += checks.waiting(
-        backend.name, backend.db.moves.readable(), nodes)
-    findings += stuck.unended(backend.db.inventory.unended(
+    findings += checks.stranded_moves(
+        backend.name, backend.db.moves.readable_moves(), nodes)
+    findings += stuck.interrupted_operations(backend.db.inventory.unended(
         backend.name, stuck.PATIENCE))
     findings += examine('copies', _copies, backend, nodes)
     findings += examine('encryption', _encryption, backend)
@@ -170,9 +168,9 @@ def shared_checks(backend: backends.Backend) -> list[Finding]:
         _unknown_lvs(backend)))
 
 
-def _encryption(backend):
+def _encryption(backend: backends.Backend) -> list[Finding]:
     """Check encryption, unless no volume can be encrypted."""
-    from cinder_localclone.storage.privsep import folders
+    from cinder_localclone.storage import prerequisites
     db = backend.db
     if not (db.secrets.secrets_in_use(host=backend.host)
             or db.inventory.is_encryption_available()):
@@ -181,16 +179,17 @@ def _encryption(backend):
     findings = encryption.key_manager(keys.check, keys.project)
     if findings[0].verdict == checks.OK:
         findings += examine('secrets without volume', lambda: (
-            encryption.left(operator.find_left(backend.db.inventory, keys))))
+            encryption.leftover_secrets(
+                operator.find_left(backend.db.inventory, keys))))
     return findings + encryption.header_backups(
         backend.conf.localclone_header_backup_dir, _group_disks(backend),
-        unsafe=folders.problem)
+        unsafe=prerequisites.why_unsafe)
 
 
-def _group_disks(backend):
+def _group_disks(backend: backends.Backend) -> set[str]:
     """Return the disks of the volume group."""
-    from cinder_localclone.storage.privsep import lvm
-    numbers = [os.stat(path).st_rdev for path in lvm.physical_volumes(
+    from cinder_localclone.storage import prerequisites
+    numbers = [os.stat(path).st_rdev for path in prerequisites.group_disks(
         backend.conf.volume_group, backend.conf.localclone_command_timeout)
         if os.path.exists(path)]
     return {disk for number in numbers
@@ -198,49 +197,43 @@ def _group_disks(backend):
                 os.major(number), os.minor(number)))}
 
 
-def _key_cache(backend):
-    from cinder_localclone.storage.privsep import process
-
-    def tpm():
-        try:
-            process.run('systemd-creds', 'has-tpm2', '--quiet',
-                        timeout=backend.conf.localclone_command_timeout)
-        except exceptions.CommandFailed:
-            return False
-        return True
+def _key_cache(backend: backends.Backend) -> list[Finding]:
+    from cinder_localclone.storage import prerequisites
     return encryption.key_cache(
-        options.sealed_keys(backend.conf), shutil.which, tpm)
+        options.sealed_keys(backend.conf), shutil.which,
+        lambda: prerequisites.has_tpm(backend.conf.localclone_command_timeout))
 
 
-def _former(backend):
-    return encryption.former(backend.crypt().former_directories())
+def _former(backend: backends.Backend) -> list[Finding]:
+    return encryption.former_directories(backend.crypt().former_directories())
 
 
-def _locked(backend):
+def _locked(backend: backends.Backend) -> list[Finding]:
     """Report locked volumes that were in use here."""
-    return encryption.locked(backends.locked(backend))
+    return encryption.locked_volumes(backends.locked(backend))
 
 
-def _copies(backend, nodes):
+def _copies(backend: backends.Backend, nodes: dict[str, bool]
+            ) -> list[Finding]:
     """Report running and waiting copies, if there are any."""
     entries = backend.db.queue.copies(backend.host)
     positions = copies.positions(
         entries, options.limits(backend.conf),
-        {host for each in entries for host in each.ends
+        {host for each in entries for host in each.hosts
          if not nodes.get(host)}).values()
     stalled = sum(bool(each.entry.stalled) for each in positions)
     return [Finding(
         'copies', checks.WARN if stalled else checks.OK, ', '.join(
             '%d %s' % (count, what) for count, what in (
-                (sum(each.runs for each in positions), 'run'),
-                (sum(not each.runs for each in positions),
+                (sum(each.may_run for each in positions), 'run'),
+                (sum(not each.may_run for each in positions),
                  'wait in the queue'),
                 (stalled, 'make no progress')) if count),
         'cinder-localclone moves; see whether their sources can be reached '
         'and read' if stalled else '')] if positions else []
 
 
-def _unknown_lvs(backend):
+def _unknown_lvs(backend: backends.Backend) -> Iterator[str]:
     """Yield the LVs with tags of volumes or snapshots but no record."""
     volumes, snapshots = {}, {}
     with contextlib.suppress(exceptions.LocalCloneError):  # other checks do
@@ -268,7 +261,8 @@ def _unknown_lvs(backend):
             yield name
 
 
-def _peer(backend, host, alive, answers):
+def _peer(backend: backends.Backend, host: str, alive: bool,
+          answers: dict[str, _Answer]) -> list[Finding]:
     before = time.time()
     answer, problem = backend.ask(host, 'describe')
     after = time.time()
@@ -295,10 +289,11 @@ class Doctor(base.Command):
         return ('Check', 'Verdict', 'Details', 'Fix'), [
             dataclasses.astuple(each) for each in findings]
 
-    def _findings(self):
-        backend, findings = None, []
+    def _findings(self) -> list[Finding]:
+        backend: backends.Backend | None = None
+        findings: list[Finding] = []
 
-        def configuration():
+        def configuration() -> list[Finding]:
             nonlocal backend
             found = self.app.backend()
             found.conf.check()
@@ -321,9 +316,9 @@ class Doctor(base.Command):
         return findings + examine('database', shared_checks, backend)
 
     @staticmethod
-    def _privileges(backend):
+    def _privileges(backend: backends.Backend | None) -> list[Finding]:
         if not os.geteuid():
-            backends.act_as_root(backend and backend.settings)
+            backends.act_as_root(backend.settings if backend else None)
         elif backend:
             backend.load_cinder()  # configures how the helper is started
         return []

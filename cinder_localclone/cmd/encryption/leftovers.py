@@ -2,12 +2,17 @@
 """``cinder-localclone encryption shred``: remove leftovers of volumes."""
 
 import argparse
+from collections.abc import Callable
 import os
 import sys
+import typing
 
 from cinder_localclone.cmd import base
 from cinder_localclone.core import errors
 from cinder_localclone.service import operator as backends
+
+if typing.TYPE_CHECKING:
+    from cinder_localclone.encryption import operator
 
 COLUMNS = ('What', 'Volume', 'Name', 'State')
 
@@ -25,7 +30,7 @@ class Shred(base.Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with --yes and --unknown."""
-        parser = super().get_parser(prog_name)
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument('--yes', action='store_true',
                             help='remove without confirmation')
         parser.add_argument(
@@ -56,7 +61,7 @@ class Shred(base.Command):
         return COLUMNS, [(each.kind, each.volume_id, each.name, states[each])
                          for each in found]
 
-    def _ask(self, goes):
+    def _ask(self, goes: 'list[operator.Left]') -> bool:
         """Return whether the operator confirms the removal."""
         if self.app.options.json or not sys.stdin.isatty():
             return False
@@ -69,7 +74,8 @@ class Shred(base.Command):
         return sys.stdin.readline().strip() == 'yes'
 
     @staticmethod
-    def _removed(remove, *arguments):
+    def _removed(remove: Callable[..., None], *arguments: typing.Any
+                 ) -> str:
         """Remove an item and return the result; an error stops it alone."""
         try:
             remove(*arguments)

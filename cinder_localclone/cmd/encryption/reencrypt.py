@@ -29,7 +29,7 @@ class Rate:
         self._clock = clock
         self._seen: list[tuple[float, int]] = []
 
-    def of(self, done: int) -> float:
+    def update(self, done: int) -> float:
         """Return the current rate in bytes a second; 0 if unknown."""
         now = self._clock()
         if self._seen and done < self._seen[-1][1]:
@@ -43,10 +43,12 @@ class Rate:
 
 def percent(answer: dict[str, typing.Any]) -> float:
     """Return the re-encrypted percentage of a volume."""
-    return 100.0 * answer['done'] / max(1, answer['total'])
+    done: float = 100.0 * answer['done'] / max(1, answer['total'])
+    return done
 
 
-def row(volume_id: str, host: str, answer: dict[str, typing.Any]) -> tuple:
+def row(volume_id: str, host: str, answer: dict[str, typing.Any]
+        ) -> tuple[typing.Any, ...]:
     """Return a row of the table."""
     under_way = answer['status'] != 'none'
     rate, left = answer['rate'], answer['seconds_left']
@@ -84,7 +86,7 @@ class Bar:
         if answer['status'] == 'none':
             self._shown.update(self._task, completed=100, rest='done')
             return
-        rest, rate = answer['status'], self._rate.of(answer['done'])
+        rest, rate = answer['status'], self._rate.update(answer['done'])
         if rate:
             rest += '  %.1f MiB/s  %d s left' % (
                 rate / units.Mi, (answer['total'] - answer['done']) / rate)
@@ -110,7 +112,8 @@ class _Command(base.VolumeCommand):
             host, answer = self.wait(backend, volume_id, host, answer)
         return COLUMNS, [row(volume_id, host, answer)]
 
-    def arguments(self, parsed_args: argparse.Namespace) -> tuple:
+    def arguments(self, parsed_args: argparse.Namespace
+                  ) -> tuple[typing.Any, ...]:
         """Return the further arguments of the call."""
         return ()
 
@@ -164,7 +167,7 @@ class Reencrypt(_Command):
         """Return the parser with the parameters of the re-encryption."""
         from cinder_localclone.core.formats import cryptsetup_cli
         from cinder_localclone.core import volume_types
-        parser = super().get_parser(prog_name)
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument(
             '--cipher', default='', metavar='CIPHER', help='new cipher: %s; '
             'default: the current cipher' % ', '.join(
@@ -194,7 +197,8 @@ class Reencrypt(_Command):
                             'ends')
         return parser
 
-    def arguments(self, parsed_args: argparse.Namespace) -> tuple:
+    def arguments(self, parsed_args: argparse.Namespace
+                  ) -> tuple[typing.Any, ...]:
         """Return the parameters of the re-encryption."""
         return (parsed_args.cipher, parsed_args.key_size,
                 parsed_args.resilience, parsed_args.drop_other_keys,

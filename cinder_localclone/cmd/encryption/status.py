@@ -26,7 +26,8 @@ class Command(base.Command):
         """Return the service host of a volume's home."""
         return backends.home_of(volume) or ''
 
-    def one(self, backend: backends.Backend, volume_id: str) -> Volume:
+    def encrypted_volume(self, backend: backends.Backend, volume_id: str
+                         ) -> Volume:
         """Return the row of an encrypted volume.
 
         :raises CommandError: if there is no such volume
@@ -76,7 +77,7 @@ class OfVolumes(Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the choice of volumes."""
-        parser = super().get_parser(prog_name)
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         which = parser.add_mutually_exclusive_group(required=True)
         which.add_argument('volume', metavar='VOLUME', nargs='?',
                            help='ID or name of the volume')
@@ -100,7 +101,7 @@ class OfVolumes(Command):
     def _chosen(self, backend: backends.Backend,
                 parsed_args: argparse.Namespace) -> list[Volume]:
         if parsed_args.volume:
-            return [self.one(backend, parsed_args.volume)]
+            return [self.encrypted_volume(backend, parsed_args.volume)]
         if parsed_args.all:
             return self.all(backend)
         type_id = backend.db.inventory.type_id(parsed_args.type)
@@ -154,7 +155,7 @@ class Status(Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the volume."""
-        parser = super().get_parser(prog_name)
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument('volume', metavar='VOLUME', nargs='?',
                             help='ID or name of the volume; default: all '
                                  'encrypted volumes')
@@ -164,7 +165,7 @@ class Status(Command):
         """Return the rows of the table."""
         backend = self.app.backend()
         alive = backend.nodes()
-        volumes = [self.one(backend, parsed_args.volume)] if (
+        volumes = [self.encrypted_volume(backend, parsed_args.volume)] if (
             parsed_args.volume) else self.all(backend)
         found = [(volume.id, self.home(volume),
                   *self._status(backend, alive, volume))
@@ -176,7 +177,7 @@ class Status(Command):
             parsed_args.formatter == 'json')
 
     def _status(self, backend: backends.Backend, alive: dict[str, bool],
-                volume: Volume) -> tuple:
+                volume: Volume) -> tuple[typing.Any, ...]:
         """Return the other values of a row, and the answer of the home."""
         if not self.is_by_driver(volume):
             cipher, bits = backend.db.inventory.encrypted_by_nova(volume.id)
@@ -229,7 +230,7 @@ class Verify(Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the volume."""
-        parser = super().get_parser(prog_name)
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument('volume', metavar='VOLUME', nargs='?',
                             help='ID or name of the volume; default: all '
                                  'volumes encrypted by the driver')
@@ -239,7 +240,7 @@ class Verify(Command):
         """Return the rows of the table."""
         backend = self.app.backend()
         alive, found = backend.nodes(), []
-        volumes = [self.one(backend, parsed_args.volume)] if (
+        volumes = [self.encrypted_volume(backend, parsed_args.volume)] if (
             parsed_args.volume) else self.all(backend)
         for volume in volumes:
             answer, problem = self.ask(backend, alive, volume, 'verify')

@@ -87,7 +87,7 @@ class Metrics(base.Words, command.Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the destination of the metrics."""
-        parser = super().get_parser(prog_name)
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         where = parser.add_mutually_exclusive_group()
         where.add_argument(
             '--textfile', metavar='PATH',

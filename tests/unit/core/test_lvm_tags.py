@@ -23,6 +23,19 @@ def modules():
             if path.name not in ('lvm_tags.py', 'names.py')}
 
 
+def changes(call):
+    """Yield whether a call clears a tag, and the constant of the tag."""
+    name = call.func.attr
+    if name in ('mark', 'unmark'):
+        for each in call.args[1:]:
+            if isinstance(each, ast.Attribute) and each.attr.isupper():
+                yield name == 'unmark', each.attr
+    elif name == 'note':
+        for each in call.keywords:
+            if each.arg in lvm_tags.FACTS:
+                yield False, each.arg.upper()
+
+
 class TableTest(testtools.TestCase):
 
     def test_no_other_module_spells_a_tag(self):
@@ -69,14 +82,31 @@ class TableTest(testtools.TestCase):
                 text = (ROOT / (module.replace('.', '/') + '.py')).read_text()
                 self.assertIn(constant.lower(), text.lower(), module)
 
+    def test_each_module_that_sets_or_clears_a_tag_is_named(self):
+        """As an argument of a call: marks, and the facts in a note."""
+        found = set()
+        for path, text in modules().items():
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.Call) and isinstance(
+                        node.func, ast.Attribute):
+                    found |= {(path, *each) for each in changes(node)}
+        missing = set()
+        for path, cleared, constant in found:
+            module = '.'.join(path.relative_to(ROOT).with_suffix('').parts)
+            tag = getattr(lvm_tags, constant)
+            if module not in (tag.cleared_by if cleared else tag.set_by):
+                missing.add((module, cleared, tag.name))
+        self.assertGreater(len(found), 10)
+        self.assertEqual(set(), missing)
+
     def test_names_are_told_apart(self):
         texts = [each.text for each in lvm_tags.TABLE]
         self.assertEqual(len(texts), len(set(texts)))
-        facts = [each.of('') for each in lvm_tags.FACTS.values()]
+        facts = [each.with_value('') for each in lvm_tags.FACTS.values()]
         for each in lvm_tags.TABLE:
-            tag = each.of('x') if each.value else each.text
+            tag = each.with_value('x') if each.value else each.text
             self.assertEqual(
-                [each.of('')] if each.name in lvm_tags.FACTS else [],
+                [each.with_value('')] if each.name in lvm_tags.FACTS else [],
                 [fact for fact in facts if tag.startswith(fact)])
 
     def test_facts_are_read_back(self):
@@ -85,13 +115,13 @@ class TableTest(testtools.TestCase):
         self.assertEqual({}, names.facts(
             ['localclone.volume', 'localclone.other=1', 'volume=1']))
         for name in found:
-            self.assertEqual({lvm_tags.FACTS[name].of('of-' + name)},
+            self.assertEqual({lvm_tags.FACTS[name].with_value('of-' + name)},
                              names.with_fact(names.tags(**found), name))
 
     def test_tags_of_a_group(self):
-        tag = header_notes.remote('v', 'luks', 'key')
+        tag = header_notes.remote_tag('v', 'luks', 'key')
         self.assertTrue(tag.startswith(lvm_tags.REMOTE.text), tag)
-        tag, = header_notes.directories('backend', ['/a'])
+        tag, = header_notes.directory_tags('backend', ['/a'])
         self.assertTrue(tag.startswith(lvm_tags.KEEPS.text), tag)
 
     def test_page_has_each(self):

@@ -14,6 +14,7 @@ from cinder_localclone.core import names
 from cinder_localclone.core import rows
 from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
+from cinder_localclone.encryption import boot_notes
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import header_backups
 from cinder_localclone.encryption import headers
@@ -25,6 +26,7 @@ from tests.helpers import rotate_case
 from tests import world as worlds
 from tests.world import crypt
 from tests.world import effects
+from tests.world import stack
 
 A, B = rotate_case.A, rotate_case.B
 
@@ -179,7 +181,7 @@ class RecoveryTest(Case):
 
     def test_what_is_not_removed_outdates_nothing(self):
         added = self.add()
-        with mock.patch.object(crypt.SimCrypt, 'mark') as marked:
+        with mock.patch.object(stack.SimLvm, 'mark') as marked:
             self.assertRaises(encryption_exceptions.KeyNotChanged,
                               self.remove, '0')
             self.world.secrets.state = crypt.AWAY
@@ -887,7 +889,7 @@ class RestoreTest(Case):
 
     def test_repeated_after_its_row_names_the_older_secret(self):
         removed, name = self.older()
-        with mock.patch.object(devices, 'name_secret', side_effect=(
+        with mock.patch.object(boot_notes, 'set_secret_tags', side_effect=(
                 exceptions.CommandFailed(command='c', code=5, stderr='LVM'))):
             self.assertRaises(exceptions.CommandFailed, self.restore, name)
         self.assertFalse(self.opens(removed))

@@ -31,6 +31,7 @@ from tests.helpers.reencrypt_case import Case
 from tests.world import crypt
 from tests.world import records
 from tests.world import reencryption as sim
+from tests.world import stack
 
 A, B = encrypted_attach_case.A, encrypted_attach_case.B
 SERPENT = 'serpent-xts-plain64'
@@ -457,7 +458,7 @@ class StartTest(Case):
 
     def test_room_is_nobody_elses_meanwhile(self):
         """From when it is counted until what counts it is written."""
-        held, mark = [], crypt.SimCrypt.mark
+        held, mark = [], stack.SimLvm.mark
 
         def noting(*args):
             held.append(nodes.FREE_SPACE in self.a.held)
@@ -465,7 +466,7 @@ class StartTest(Case):
 
         def check(*_args):
             held.append(nodes.FREE_SPACE in self.a.held)
-        self.patch(crypt.SimCrypt, 'mark', noting)
+        self.patch(stack.SimLvm, 'mark', noting)
         self.patch(reencrypt, '_check_space', check)
         self.start()
         self.assertEqual([True, True], held[:2])
@@ -691,7 +692,7 @@ class BootTest(Case):
             strike(self.a, self.volume.id)
             before = dict(self.a.devices)
             with mock.patch.object(
-                    pinning, 'of_row', autospec=True,
+                    pinning, 'recorded_in_row', autospec=True,
                     return_value=dataclasses.replace(
                         self.expected(), pin=None, becoming=None)):
                 with self.node.lock(self.volume.id):

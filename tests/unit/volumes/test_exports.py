@@ -205,10 +205,12 @@ class FailedTest(Base):
 
     def test_once_in_a_look_at_the_node(self):
         self.exported('in-use')
-        with mock.patch.object(iscsi.SimExports, 'export_again', side_effect=(
-                exceptions.TargetTimeout(seconds=20))) as export:
-            self.a.reconciler.reconcile_node(moves=False)
-        export.assert_called_once()
+        for error in (exceptions.TargetTimeout(seconds=20),
+                      exceptions.NotPossible(volume='v', reason='odd size')):
+            with mock.patch.object(iscsi.SimExports, 'export_again',
+                                   side_effect=error) as export:
+                self.a.reconciler.reconcile_node(moves=False)
+            export.assert_called_once()
 
     def test_what_exports_nobody_goes_nevertheless(self):
         self.a.node.exports.export_volume(self.volume_id, 'iqn.z', 'auth')

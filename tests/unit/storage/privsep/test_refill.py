@@ -39,9 +39,10 @@ class RefillTest(commands.Case):
         self.useFixture(fixtures.MockPatchObject(
             names, 'lv_path', return_value=str(self.lv)))
         self.mapped = self.useFixture(fixtures.MockPatchObject(
-            sysfs, 'mapped_name', return_value=names.mapped('g', 'v'))).mock
+            sysfs, 'mapped_name',
+            return_value=names.mapped_name('g', 'v'))).mock
         self.useFixture(fixtures.MockPatchObject(
-            thin_pool, 'to_be_written', self.to_be_written))
+            thin_pool, 'locked_for_writing', self.to_be_written))
         self.useFixture(fixtures.MockPatchObject(
             process, 'stream', self.stream))
         self.useFixture(fixtures.MockPatchObject(
@@ -75,6 +76,13 @@ class RefillTest(commands.Case):
 
     #: A file has none.
     number = ''
+
+    def test_map_is_read_of_metadata_only(self):
+        with mock.patch.object(process, 'stream') as read:
+            for name in 'v', 'volume-v', names.metadata_lv('../v'):
+                self.assertRaises(exceptions.Foreign, refill.local_regions,
+                                  'g', name, 8, 30)
+            read.assert_not_called()
 
     def test_another_disk_by_now(self):
         self.number = '8:16'

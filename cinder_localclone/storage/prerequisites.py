@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this node's kernel, commands and volume groups provide, for doctor.
+
+These checks need no backend and change nothing. They are the only part of
+storage that :mod:`.cmd.doctor` uses without :mod:`.service.operator`: it also
+checks a node on which no service can start.
+"""
+
+from collections.abc import Iterable
+import contextlib
+import os
+
+from cinder_localclone.core import exceptions
+from cinder_localclone.storage.privsep import dmsetup
+from cinder_localclone.storage.privsep import folders
+from cinder_localclone.storage.privsep import lio_configfs
+from cinder_localclone.storage.privsep import lvm
+from cinder_localclone.storage.privsep import process
+
+
+def has_module(module: str, timeout: float) -> bool:
+    """Return whether a kernel module is loaded, or can be.
+
+    :param timeout: seconds, as in all functions of this module
+    """
+    return os.path.isdir('/sys/module/' + module) or _succeeds(
+        'modprobe', '--dry-run', '--quiet', module, timeout=timeout)
+
+
+def has_tpm(timeout: float) -> bool:
+    """Return whether systemd can seal keys with a TPM 2.0."""
+    return _succeeds('systemd-creds', 'has-tpm2', '--quiet', timeout=timeout)
+
+
+def _succeeds(*words: str, timeout: float) -> bool:
+    try:
+        process.run(*words, timeout=timeout)
+    except exceptions.CommandFailed:
+        return False
+    return True
+
+
+def mapper_targets(timeout: float) -> str:
+    """Return the device-mapper targets of the kernel, as dmsetup prints them.
+    """
+    found: str = dmsetup.targets(timeout)
+    return found
+
+
+def cryptsetup_version(timeout: float) -> str:
+    """Return cryptsetup's message with its version; '' without the command."""
+    with contextlib.suppress(FileNotFoundError):
+        return process.run('cryptsetup', '--version', timeout=timeout)
+    return ''
+
+
+def lvm_settings(names: Iterable[str], timeout: float) -> str:
+    """Return settings of lvm.conf(5) with their defaults, as LVM prints them.
+
+    :param names: such as ``devices/filter``
+    """
+    return process.run('lvmconfig', '--typeconfig', 'full', *names,
+                       timeout=timeout)
+
+
+def hanging_changes(timeout: float) -> list[str]:
+    """Return the iSCSI targets of this node with a hanging change.
+
+    :param timeout: seconds after which a change counts as hanging
+    """
+    found: list[str] = lio_configfs.hanging(timeout)
+    return found
+
+
+def group_report(group: str, timeout: float) -> str:
+    """Return LVM's report of the size and free space of a volume group."""
+    found: str = lvm.free([group], timeout)
+    return found
+
+
+def group_disks(group: str, timeout: float) -> list[str]:
+    """Return the paths of a volume group's disks."""
+    found: list[str] = lvm.physical_volumes(group, timeout)
+    return found
+
+
+def disks_with_space(group: str, timeout: float) -> int:
+    """Return the number of disks of a volume group, without missing disks."""
+    return len(lvm.free_of_disks(group, timeout))
+
+
+def why_unsafe(path: str) -> str:
+    """Return why key files are not safe in a directory; '' if they are."""
+    return folders.problem(path)
