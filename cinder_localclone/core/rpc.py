@@ -34,9 +34,10 @@ the same version only. So each change of a method or its arguments increments
 
 Errors cross the bus as their class and their text. An error of
 :mod:`.exceptions` or :mod:`.encryption_exceptions` is raised at the caller in
-its own class, with its text and its ``user_message``. Any other error, also of
-Python or Cinder, is raised as LocalCloneError with its text. Unless the text
-has the name of the peer, "On <host>:" is put before it.
+its own class, with its text. So the member of a project reads the same message
+as without the bus. Any other error, also of Python or Cinder, is raised as
+LocalCloneError with its text. Unless the text has the name of the peer,
+"On <host>:" is put before it.
 """
 
 from collections.abc import Callable

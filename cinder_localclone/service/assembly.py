@@ -29,8 +29,8 @@ from cinder_localclone.core.interfaces import peers as interfaces
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import outcomes
 from cinder_localclone.core import rpc as methods
+from cinder_localclone.core import user_messages
 from cinder_localclone.db import attachments
 from cinder_localclone.db import database
 from cinder_localclone.moves import cleanup
@@ -195,7 +195,7 @@ class Service:
             fields of :class:`.copies.Progress`, by the IDs of move records
         """
         counts = events.counts()
-        for key in outcomes.USER_MESSAGES:
+        for key in user_messages.MESSAGES:
             counts['refusals'].setdefault(key.lower(), 0)
         return {**counts, 'copies': {
             move_id: dataclasses.asdict(progress) for move_id, progress

@@ -20,10 +20,11 @@ from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
-from cinder_localclone.core import outcomes
 from cinder_localclone.core import rows
 from cinder_localclone.core.state import Asked
 from cinder_localclone.core.state import Event
+from cinder_localclone.core import user_messages
+from cinder_localclone.core.user_messages import Action
 from cinder_localclone.db import interrupted
 from cinder_localclone.service import messages
 from cinder_localclone.volumes import delete
@@ -46,9 +47,9 @@ class Base(cinder_case.Base):
         with mock.patch.object(messages, 'api') as api:
             raised = self.assertRaises(error, call, driver)
         found = api.API().create.call_args
-        self.assertEqual(outcomes.USER_MESSAGES[key].detail,
+        self.assertEqual(user_messages.MESSAGES[key].detail(Action.MOVE),
                          found.kwargs['detail'])
-        self.assertEqual(messages.MOVE, found.args[1])
+        self.assertEqual(Action.MOVE.value.cinder, found.args[1])
         self.assertEqual(self.row.id, found.kwargs['resource_uuid'])
         return str(raised)
 
