@@ -28,10 +28,10 @@ class LocalCloneError(exception.VolumeDriverException):
     :cvar problem: what happened
     :cvar outcome: the state after the error
     :cvar remedy: the action for the operator
-    :cvar member_reads: the messages to the member whose request failed, for
-        different requests. Never inherited: the cause of a class need not be
-        true of a subclass. Without a message of its own, or in another
-        request, the default of the request is sent
+    :cvar member_reads: the messages to the member of a project, for different
+        requests. Never inherited: the cause of a class need not be true of a
+        subclass. Without a message for a request, the default of the request
+        is sent
     """
 
     problem = message = _('%(reason)s')
@@ -221,7 +221,7 @@ class TooLate(LocalCloneError, exception.MetadataUpdateFailure):
 class NotCreated(LocalCloneError, exception.MetadataUpdateFailure):
     """A volume not created from an image. Cinder must try no other node.
 
-    The member reads the message of the error that caused it.
+    The member reads the message of its cause.
     """
 
 

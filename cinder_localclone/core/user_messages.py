@@ -3,9 +3,9 @@
 
 A member reads them with ``openstack volume message list``. Each message has a
 code, and a text for each request in which its cause is true. The text is the
-problem, and the action that the member can take. An error class names its
-messages, see :class:`.exceptions.LocalCloneError`. In a request without a
-message of the error, the member reads the default of the request.
+problem, and the action of the member. An error class names its messages, see
+:class:`.exceptions.LocalCloneError`. In a request without a message of the
+error, the member reads the default of the request.
 
 Cinder stores only an ID and translates it by a fixed table. So each text is
 static, and names no host, no device and no other volume.
@@ -28,7 +28,7 @@ class _Facts:
     :param cinder: the ID and text of the request in Cinder's messages
     :param again: how the member repeats the failed request
     :param elsewhere: how the member avoids the host of the failed request
-    :param volume: the volume that errors of the request are about
+    :param volume: the volume in the errors of the request
     :param resource: the type of the resource of the message
     :param made: the result of a request to create something
     """
@@ -182,7 +182,7 @@ _A = Action
 #: After a failed delete the status decides about a second delete, so a delete
 #: has only its own messages.
 _ANY = frozenset(_A) - {_A.DELETE}
-#: Requests about a volume that exists; and those about one, or its snapshot.
+#: Requests about an existing volume; and about a volume or its snapshot.
 _OF_EXISTING = _ANY - {_A.CREATE, _A.CLONE, _A.MANAGE}
 _OF_SOURCES = _ANY - {_A.CREATE, _A.MANAGE}
 #: Requests that need all data of a volume at its home.
@@ -302,7 +302,8 @@ FOLLOWS_INSTANCE = _message(
 SOURCE_BUSY = _message(
     'SOURCE_BUSY', 'LC05', [_A.ATTACH, _A.MOVE, _A.REVERT, _A.IMAGE],
     _('The volume is still in use on its host.'),
-    _('Detach the volume from all instances. %(again)s in a few minutes.'),
+    _('Detach the volume from all instances. %(again)s in a few minutes.')
+    + _ASK,
     _('Find the process with the volume open on its home ("cinder-localclone '
       'show"), and end it.'))
 DESTINATION_WRITTEN = _message(

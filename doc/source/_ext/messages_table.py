@@ -50,7 +50,7 @@ def codes(actions: Any, messages: Any) -> list[str]:
                           key=lambda each: each.code):
         letters = ' '.join(action.value.letter for action in actions
                            if action in message.actions)
-        rows.append(('``%s`` %s' % (message.code, letters),
-                     problem(message), message.member % ANY,
-                     message.operator))
-    return list_table.rst(rows, widths='14 30 28 28')
+        rows.append(('``%s`` ``%s`` (%s)' % (
+            message.code, message.key.lower(), letters),
+            problem(message), message.member % ANY, message.operator))
+    return list_table.rst(rows, widths='19 27 27 27')

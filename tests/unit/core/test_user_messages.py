@@ -2,9 +2,7 @@
 """The messages that members of projects read: all errors in all requests."""
 
 import hashlib
-import pathlib
 import re
-import sys
 
 import ddt
 import testtools
@@ -14,10 +12,10 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import user_messages
 from cinder_localclone.core.user_messages import Action
 from cinder_localclone.volumes import delete  # noqa: F401, with an error
+from tests.helpers import documentation  # noqa: F401, finds the last import
 from tests.helpers import driver_case  # noqa: F401, the driver with an error
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[3] / 'doc/source/_ext'))
-import messages_table  # noqa: E402
+import messages_table
 
 #: Cinder's database keeps the codes, and so their meaning: a text may be
 #: corrected (and its digest here), but never say something else.
@@ -27,7 +25,7 @@ FROZEN = {
     'LC02': ('PEER_UNREACHABLE', 'bc31f1'),
     'LC03': ('NO_FREE_SPACE', '5b8bf2'),
     'LC04': ('NOT_READY', 'b56111'),
-    'LC05': ('SOURCE_BUSY', 'd1626d'),
+    'LC05': ('SOURCE_BUSY', '9b62f4'),
     'LC06': ('WRONG_SOURCE', 'c2ee3c'),
     'LC07': ('MOVE_BUSY', '546a7d'),
     'LC08': ('DATA_MISSING', 'bc7f5d'),
