@@ -576,7 +576,7 @@ class DeclaringTest(testtools.TestCase):
     def test_two_of_one_name(self):
         self.declare()
         self.assertRaises(ValueError, methods.method('act'),
-                          exceptions.cause)
+                          exceptions.class_named)
 
     def test_declared_below_and_done_above(self):
         @methods.declared('sweep')

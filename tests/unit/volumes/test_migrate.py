@@ -161,13 +161,13 @@ class WithinTest(Base):
         volume.save()
         self.told(self.home, lambda driver: driver.migrate_volume(
             self.context, self.volume(), cinder_case.ELSEWHERE),
-            exceptions.StaleMove, 'MOVE_BUSY')
+            exceptions.StaleMove, 'CHANGED')
 
     def test_at_a_stale_home(self):
         volume = self.volume()
         volume.host = B + '#p'
         volume.save()
-        self.told(self.home, self.migrate, exceptions.StaleMove, 'MOVE_BUSY')
+        self.told(self.home, self.migrate, exceptions.StaleMove, 'CHANGED')
 
     def test_what_is_attached_follows_its_instance(self):
         self.attach()
