@@ -322,15 +322,23 @@ class DriverTest(Case):
             user_messages.STORAGE_FAULT.detail(Action.CREATE),
             api.API().create.call_args.kwargs['detail'])
 
-    def test_owner_is_told_why_a_type_cannot_be_changed(self):
+    @ddt.data(
+        (encryption_exceptions.EncryptionChange(volume='v'),
+         'ENCRYPTION_CHANGE'),
+        (encryption_exceptions.InvalidPaceType(volume='v', reason='r'),
+         'PACE_TYPE'),
+        (exceptions.Busy(what='w', host='h', seconds=1), 'BUSY'),
+        (KeyError('x'), 'NOT_RETYPED'))
+    @ddt.unpack
+    def test_owner_is_told_why_a_type_cannot_be_changed(self, error, key):
         with mock.patch.object(messages, 'api') as api, mock.patch.object(
-                driver.migrate, 'retype', side_effect=(
-                    encryption_exceptions.EncryptionChange(volume='v'))):
+                driver.migrate, 'retype', side_effect=error):
             self.assertRaises(
-                encryption_exceptions.EncryptionChange, self.driver.retype,
+                type(error), self.driver.retype,
                 'context', volume(), mock.Mock(extra_specs={}), {}, {})
-        self.assertEqual(user_messages.ENCRYPTION_CHANGE.detail(Action.RETYPE),
-                         api.API().create.call_args.kwargs['detail'])
+        self.assertEqual(
+            user_messages.MESSAGES[key].detail(Action.RETYPE),
+            api.API().create.call_args.kwargs['detail'])
 
     def test_a_new_volume(self):
         new = self.node.volumes.volume.return_value = volume(
