@@ -57,9 +57,9 @@ def build() -> pathlib.Path:
         '--output-reproducible', '--pyproject', str(ROOT / 'pyproject.toml'),
         '--output-format', 'JSON', '--output-file', str(TARGET),
         str(made / 'node/bin/python'), timeout=300)
-    # Of the package itself it has the name: pbr makes the version.
+    # The tool knows only the name: the build adds the version.
     bill = json.loads(TARGET.read_text())
-    bill['metadata']['component']['version'] = version.UNINSTALLED
+    bill['metadata']['component']['version'] = version.VERSION
     TARGET.write_text(json.dumps(bill, indent=2) + '\n')
     return TARGET
 

@@ -70,7 +70,7 @@ class LocalClone(app.App):
             manager.commands[name] = metadata.EntryPoint(
                 name, 'cinder_localclone.cmd.' + where, 'cinder_localclone')
         super().__init__(
-            description=self.__doc__, version=version.version_string(),
+            description=self.__doc__, version=version.VERSION,
             command_manager=manager, deferred_help=True)
         self.exit_code = 0
 

@@ -1,15 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The version of the package, for the command and for Cinder."""
+"""The version of the package, for pip, the command and Cinder."""
 
-from importlib import metadata
-
-#: Version of a checkout not installed; the same as in ``setup.cfg``.
-UNINSTALLED = '0.1.0'
-
-
-def version_string() -> str:
-    """Return the version of the installed package."""
-    try:
-        return metadata.version('cinder-localclone')
-    except metadata.PackageNotFoundError:
-        return UNINSTALLED
+#: The release, or the next one: a commit after a release raises it.
+VERSION = '0.1.0'

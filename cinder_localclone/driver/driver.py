@@ -151,7 +151,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
                 Snapshots and local clones.
     """
 
-    VERSION = version.version_string()
+    VERSION = version.VERSION
     CI_WIKI_NAME = 'None'  # out of Cinder's tree
 
     #: All objects of the service, once they are assembled.

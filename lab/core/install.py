@@ -197,7 +197,7 @@ def venv(progress, additions=()) -> pathlib.Path:
             shutil.rmtree(path, ignore_errors=True)
             process.run(python, '-m', 'venv', str(path), timeout=120)
             pip = _pip(path, instead)
-            process.run(*pip, 'wheel', 'setuptools<81', timeout=300)
+            process.run(*pip, 'wheel', 'setuptools>=77,<81', timeout=300)
             process.run(*pip, *REQUIREMENTS, timeout=2400)
             (path / 'complete').touch()
         for name in additions:
@@ -233,7 +233,7 @@ def unit_venv(progress) -> pathlib.Path:
         # Another release wants the Nova of its time, which pip finds.
         pip = _pip(path, instead, *(
             () if instead else ('constraints_nova.txt',)))
-        process.run(*pip, 'wheel', 'setuptools<81', timeout=300)
+        process.run(*pip, 'wheel', 'setuptools>=77,<81', timeout=300)
         process.run(*pip, *[word for each in UNIT_REQUIREMENTS
                             for word in ('-r', str(each))], timeout=2400)
     return template('unit', b''.join((

@@ -77,7 +77,7 @@ class LiveMigration:
                          'Nova calls it ' + status)
         began = time.monotonic()
         self.report.check(
-            'nothing left of it: LV, clone, export, session, shadow',
+            'nothing left of it: LV, clone, export, session, move record',
             *self.gone(target, source))
         status = self.server.show()['status']
         if status == 'ERROR':
@@ -129,7 +129,7 @@ class LiveMigration:
                          time.monotonic() - self.arrived,
                          rates + ', both together, with the guest writing')
         self.report.check(
-            'source gone on %s: LV, export, session, shadow' % there.name,
+            'source gone on %s: LV, export, session, move record' % there.name,
             *self.gone(there, here))
         self.report.check('homes are ' + here.name,
                           self.server.homes() == {here.name})

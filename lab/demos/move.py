@@ -125,7 +125,7 @@ class Demo:
         rest = (observe.leftovers(old, volume)
                 + observe.leftovers(new, None) + observe.volume_lvs(old)
                 + observe.move_records(self.lab))
-        self.report.check('source gone on %s: LV, export, session, shadow'
+        self.report.check('source gone on %s: LV, export, session, move record'
                           % old.name, not rest, rest or '')
         self.report.check('home is %s' % new.name, instances.home(
             self.lab, volume) == new.name)

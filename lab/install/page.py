@@ -15,7 +15,7 @@ from lab.install import scenario
 
 MACHINE = pathlib.Path(__file__).with_name('page_machine.sh')
 #: What pip builds the package with, as pyproject.toml has it.
-BUILT_WITH = ('pbr>=6.1.1', 'setuptools>=64,<81')
+BUILT_WITH = ('setuptools>=77',)
 STARTED = 'start cinder-volume.service'
 CINDER_CONF = '/etc/cinder/cinder.conf'
 API_CONF = 'cinder.conf of cinder-api'

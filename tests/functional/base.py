@@ -235,11 +235,11 @@ class LabTest(testtools.TestCase):
         found = node.run(
             'kill $(pgrep -f "[d]isk_io.py write") 2>/dev/null; '
             'tc qdisc show dev vec0 root; '
-            'kill -0 -- -$(cat /run/cinder-localclone.pid) && echo serves',
+            'kill -0 -- -$(cat /run/cinder-localclone.pid) && echo runs',
             check=False).stdout
         if 'netem' in found or 'cake' in found:
             node.netem()
-        if 'is_exported' not in found:
+        if 'runs' not in found:
             node.service('start')
 
     def volume(self, size=1, node='node1', volume_type='localclone'):

@@ -36,7 +36,7 @@ class Reader:
         return figures.Figures(
             backend.host, time.time(),
             {'backend': backend.name, 'host': backend.host}).collect(
-                self._watch.read(), version.version_string())
+                self._watch.read(), version.VERSION)
 
 
 def registry(reader: Reader) -> typing.Any:

@@ -181,27 +181,21 @@ class ProcessTest(testtools.TestCase):
 
     def test_version(self):
         done = self.run_command('--version')
-        self.assertEqual(version.version_string(), done.stdout.split()[-1])
+        self.assertEqual(version.VERSION, done.stdout.split()[-1])
 
 
 class VersionTest(testtools.TestCase):
 
-    def test_of_a_checkout_is_that_of_the_package(self):
-        text = (ROOT / 'setup.cfg').read_text()
-        self.assertIn('\nversion = %s\n' % version.UNINSTALLED, text)
-        self.useFixture(fixtures.MockPatchObject(
-            version.metadata, 'version',
-            side_effect=version.metadata.PackageNotFoundError))
-        self.assertEqual(version.UNINSTALLED, version.version_string())
+    def test_of_the_driver(self):
+        self.assertEqual(version.VERSION, driver.LocalCloneDriver.VERSION)
 
-    def test_is_that_of_pip(self):
-        self.useFixture(fixtures.MockPatchObject(
-            version.metadata, 'version', return_value='1.2.3.dev4'))
-        self.assertEqual('1.2.3.dev4', version.version_string())
-
-    def test_is_that_of_the_driver(self):
-        self.assertEqual(version.version_string(),
-                         driver.LocalCloneDriver.VERSION)
+    def test_stands_in_one_place(self):
+        text = (ROOT / 'pyproject.toml').read_text()
+        self.assertIn(
+            'version = {attr = "cinder_localclone.core.version.VERSION"}\n',
+            text)
+        for path in ('pyproject.toml', 'setup.cfg', 'tox.ini'):
+            self.assertNotIn(version.VERSION, (ROOT / path).read_text())
 
 
 @ddt.ddt
