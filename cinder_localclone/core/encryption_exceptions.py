@@ -252,8 +252,8 @@ _NOT_LUKS2 = 'Dump operation is not supported'
 _NO_SLOT = 'No usable keyslot'
 
 
-def of_cryptsetup(failed: exceptions.CommandFailed, path: str
-                  ) -> exceptions.LocalCloneError:
+def error_of_cryptsetup(failed: exceptions.CommandFailed, path: str
+                        ) -> exceptions.LocalCloneError:
     """Return the error for a failure of cryptsetup(8).
 
     Its exit codes: 1 wrong parameters, 2 no permission (bad passphrase), 3 out

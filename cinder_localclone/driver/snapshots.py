@@ -157,8 +157,8 @@ class ImageDriver:
             recorded = self.service.node.volumes.volume(volume.id)
             if recorded is None:
                 raise exceptions.TooLate(what='Volume ' + volume.id)
-            rpc.at_home(revert.revert, self.service.reconciler, recorded,
-                        snapshot.id)
+            rpc.call_at_home(revert.revert, self.service.reconciler, recorded,
+                             snapshot.id)
         except Exception as exc:
             messages.tell_member(context, volume.id, exc, Action.REVERT)
             # Cinder would set a volume that is still "reverting" to error.
@@ -173,8 +173,8 @@ class ImageDriver:
         The node with the snapshot exports it, unless it is the host itself.
         """
         node = self.service.node
-        return rpc.at(snapshots.located(node, snapshot.id).node,
-                      snapshots.connect, node, snapshot.id, connector)
+        return rpc.call_at(snapshots.with_node(node, snapshot.id).node,
+                           snapshots.connect, node, snapshot.id, connector)
 
     def terminate_connection_snapshot(self, snapshot: objects.Snapshot,
                                       connector: objects.Connector | None,
