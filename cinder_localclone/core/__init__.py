@@ -9,7 +9,7 @@ and builds the texts and bytes of LVM, device-mapper and LUKS.
 ``names``, ``state``, ``rows``, ``statuses``, ``attachments``, ``node``,
 ``exceptions`` and ``objects`` are imported everywhere. Each shared fact has
 one owner: sets of Cinder's statuses ``statuses``, LVM tags ``lvm_tags``, the
-columns of a move ``move_record``, the texts for operator and owner
-``outcomes`` and the classes of the errors. :mod:`nova <.nova>` imports
-``hosts`` only.
+columns of a move ``move_record``, the texts for operators ``outcomes`` and the
+classes of the errors, the texts for members of projects ``user_messages``.
+:mod:`nova <.nova>` imports ``hosts`` only.
 """

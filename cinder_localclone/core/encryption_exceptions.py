@@ -9,7 +9,7 @@ from cinder.i18n import _
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.outcomes import Outcome
-from cinder_localclone.core.outcomes import register_message
+from cinder_localclone.core import user_messages
 
 
 class InvalidEncryptionType(exceptions.LocalCloneError):
@@ -19,9 +19,7 @@ class InvalidEncryptionType(exceptions.LocalCloneError):
                 '%(reason)s.')
     outcome = Outcome.NOT_CREATED
     remedy = _('Correct the extra specs, or the encryption, of the type.')
-    user_message = register_message('ENCRYPTION_TYPE', 'LC32', _(
-        'The encryption of the volume type is unknown to this storage. An '
-        'administrator has to correct the type.'))
+    member_reads = (user_messages.ENCRYPTION_TYPE,)
 
 
 class InvalidPaceType(exceptions.LocalCloneError):
@@ -30,9 +28,7 @@ class InvalidPaceType(exceptions.LocalCloneError):
     problem = _('Volume %(volume)s can\'t have its type: %(reason)s.')
     outcome = Outcome.UNCHANGED
     remedy = _('Correct the extra spec of the type.')
-    user_message = register_message('PACE_TYPE', 'LC43', _(
-        'The pace of copies in the volume type is unknown to this storage. An '
-        'administrator has to correct the type.'))
+    member_reads = (user_messages.PACE_TYPE,)
 
 
 class KeyUnreadable(exceptions.LocalCloneError):
@@ -41,9 +37,7 @@ class KeyUnreadable(exceptions.LocalCloneError):
     problem = _('Secret %(key)s could not be read with the token of this '
                 'request: %(reason)s.')
     outcome = Outcome.UNCHANGED
-    user_message = register_message('KEY_UNREADABLE', 'LC33', _(
-        'The key of the volume could not be read with the rights of this '
-        'request.'))
+    member_reads = (user_messages.KEY_UNREADABLE,)
 
 
 class EncryptionChange(exceptions.LocalCloneError):
@@ -54,16 +48,13 @@ class EncryptionChange(exceptions.LocalCloneError):
     outcome = Outcome.UNCHANGED
     remedy = _('Create a volume of the new type, and copy the data in an '
                'instance that has both volumes.')
-    user_message = register_message('ENCRYPTION_CHANGE', 'LC34', _(
-        'The encryption of a volume cannot be changed in place; copy it to a '
-        'new volume.'))
+    member_reads = (user_messages.ENCRYPTION_CHANGE,)
 
 
 class NotThere(exceptions.Refused):
     """A host without the backend could only read the ciphertext."""
 
-    user_message = register_message('ENCRYPTED_REMOTE', 'LC35', _(
-        'An encrypted volume can be used only on hosts with this storage.'))
+    member_reads = (user_messages.ENCRYPTED_REMOTE,)
 
 
 class KeyUnavailable(exceptions.LocalCloneError):
@@ -72,9 +63,7 @@ class KeyUnavailable(exceptions.LocalCloneError):
     problem = _('The key manager did not answer: %(reason)s.')
     outcome = Outcome.UNCHANGED
     remedy = _('try again when it is back.')
-    user_message = register_message('KEY_UNAVAILABLE', 'LC36', _(
-        'The key manager does not answer; the volume is unchanged. Try again '
-        'later.'))
+    member_reads = (user_messages.KEY_UNAVAILABLE,)
 
 
 class KeyRefused(exceptions.LocalCloneError):
@@ -85,12 +74,14 @@ class KeyRefused(exceptions.LocalCloneError):
     outcome = Outcome.UNCHANGED
     remedy = _('The secret must exist, and the user of localclone_key_auth '
                'must be allowed to read it.')
+    member_reads = (user_messages.KEY_UNUSABLE,)
 
 
 class NotSealed(exceptions.LocalCloneError):
     """A sealed key missing on this node, or impossible to unseal here."""
 
     problem = _('The sealed key %(path)s could not be used: %(reason)s.')
+    member_reads = (user_messages.KEY_UNUSABLE,)
 
 
 class WrongKey(exceptions.LocalCloneError):
@@ -98,6 +89,7 @@ class WrongKey(exceptions.LocalCloneError):
 
     problem = _('The key does not open %(path)s.')
     outcome = Outcome.NOT_WRITTEN
+    member_reads = (user_messages.KEY_UNUSABLE,)
 
 
 class HeaderDamaged(exceptions.LocalCloneError):
@@ -109,9 +101,7 @@ class HeaderDamaged(exceptions.LocalCloneError):
     remedy = _('If the header is damaged, and the disk and the source of the '
                'volume can be read, restore a backup of the header '
                '("cinder-localclone encryption header-restore").')
-    user_message = register_message('HEADER_DAMAGED', 'LC37', _(
-        'The encryption header of the volume cannot be used; nothing was '
-        'written to it. An administrator has to examine it.'))
+    member_reads = (user_messages.HEADER_DAMAGED,)
 
 
 class ForeignHeader(HeaderDamaged):
@@ -122,6 +112,7 @@ class ForeignHeader(HeaderDamaged):
     outcome = Outcome.NOT_WRITTEN
     remedy = _('Find out which program has written the header before you '
                'restore a backup.')
+    member_reads = (user_messages.ENCRYPTION_CHECK,)
 
 
 class OpenedOtherwise(ForeignHeader):
@@ -133,6 +124,7 @@ class OpenedOtherwise(ForeignHeader):
                 'instance.')
     remedy = _('Shut off the instance, detach the volume, and find out which '
                'programs can write to its disk.')
+    member_reads = (user_messages.ENCRYPTION_CHECK,)
 
 
 class NotRecovered(HeaderDamaged):
@@ -146,9 +138,7 @@ class NotRecovered(HeaderDamaged):
                 'interrupted: %(reason)s.')
     outcome = Outcome.NOT_WRITTEN
     remedy = _('The home of the volume recovers it by itself.')
-    user_message = register_message('REENCRYPTING', 'LC41', _(
-        'The volume is being re-encrypted. Try again when the re-encryption '
-        'has ended.'))
+    member_reads = (user_messages.REENCRYPTING,)
 
 
 class NotEnded(HeaderDamaged):
@@ -160,6 +150,7 @@ class NotEnded(HeaderDamaged):
     outcome = Outcome.NOT_WRITTEN
     remedy = _('Keep the volume as it is until its header has been repaired '
                'by hand.')
+    member_reads = (user_messages.HEADER_DAMAGED,)
 
 
 class HeaderInUse(exceptions.LocalCloneError):
@@ -169,7 +160,7 @@ class HeaderInUse(exceptions.LocalCloneError):
     outcome = Outcome.NOT_WRITTEN
     remedy = _('Try again later. If this error remains, check which '
                'cryptsetup processes run on this node.')
-    user_message = NotRecovered.user_message
+    member_reads = (user_messages.BUSY,)
 
 
 class NotBlank(exceptions.LocalCloneError):
@@ -177,7 +168,6 @@ class NotBlank(exceptions.LocalCloneError):
 
     problem = _('%(path)s is not blank, so it was not formatted: %(reason)s.')
     outcome = Outcome.NOT_WRITTEN
-    user_message = exceptions.NotCreated.user_message
 
 
 class LastKey(exceptions.LocalCloneError):
@@ -215,8 +205,7 @@ class StaleBackup(exceptions.LocalCloneError):
 class MovesCold(exceptions.Refused):
     """A live migration of a volume for only one node at a time."""
 
-    user_message = register_message('MOVES_COLD', 'LC38', _(
-        'A volume of this type moves only while it is detached.'))
+    member_reads = (user_messages.MOVES_COLD,)
 
 
 class KeepsSize(exceptions.LocalCloneError):
@@ -226,9 +215,7 @@ class KeepsSize(exceptions.LocalCloneError):
     outcome = Outcome.UNCHANGED
     remedy = _('Create a larger volume, and copy the data in an instance that '
                'has both volumes.')
-    user_message = register_message('KEEPS_SIZE', 'LC42', _(
-        'A volume of this type cannot be extended; copy the data to a larger '
-        'volume.'))
+    member_reads = (user_messages.KEEPS_SIZE,)
 
 
 class OddSize(exceptions.LocalCloneError):
@@ -248,18 +235,12 @@ class NotAtRest(exceptions.LocalCloneError):
                 'uses it over iSCSI.')
     outcome = Outcome.UNCHANGED
     remedy = _('try again afterwards.')
-    user_message = register_message('NOT_AT_REST', 'LC39', _(
-        'The volume is being moved, or another host uses it over the network; '
-        'try again afterwards.'))
 
 
 class WouldReadNoise(exceptions.Refused):
     """A restore that skips zeros, on a volume with noise in its gaps."""
 
-    user_message = register_message('FRESH_ENCRYPTED', 'LC40', _(
-        'A backup cannot be restored to a volume of this type before the '
-        'volume was attached once. Attach the volume, or choose another '
-        'type.'))
+    member_reads = (user_messages.FRESH_ENCRYPTED,)
 
 
 #: cryptsetup's message about a device without a readable header. Its exit code
@@ -327,7 +308,7 @@ class Reencrypting(exceptions.LocalCloneError):
     outcome = Outcome.UNCHANGED
     remedy = _('If the re-encryption is paused, run "cinder-localclone '
                'encryption resume".')
-    user_message = NotRecovered.user_message
+    member_reads = (user_messages.REENCRYPTING,)
 
 
 class StillReencrypting(exceptions.SourceBusy):
@@ -337,6 +318,7 @@ class StillReencrypting(exceptions.SourceBusy):
                 'pause within %(seconds)d s. The re-encryption continues; '
                 'nothing else was changed.')
     remedy = _('Try again later.')
+    member_reads = (user_messages.REENCRYPTING,)
 
 
 class Interrupted(exceptions.SourceBusy):
@@ -347,3 +329,4 @@ class Interrupted(exceptions.SourceBusy):
     outcome = Outcome.UNCHANGED
     remedy = _('Stop the instance, or detach the volume: the driver then '
                'recovers the volume and continues its re-encryption.')
+    member_reads = (user_messages.REENCRYPTION_STOPPED,)

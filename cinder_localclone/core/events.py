@@ -264,7 +264,7 @@ def failure_logged(event: Event, **facts: typing.Any) -> Iterator[None]:
 def refused(cause: str) -> None:
     """Count the cause of a refused or failed request.
 
-    :param cause: a key of :data:`.outcomes.USER_MESSAGES`
+    :param cause: a key of :data:`.user_messages.MESSAGES`
     """
     with _counting:
         _refused[cause.lower()] += 1

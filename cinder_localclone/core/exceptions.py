@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The driver's errors: what happened, what was undone, what to do.
 
-Each class has both texts: the text for the operator's log, with hosts and
-devices, and the message to the owner of the volume.
+Each class has the text for the operator's log, with hosts and devices, and
+names its messages to the member of a project whose request failed.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from cinder.i18n import _
 
 from cinder_localclone.core import outcomes
 from cinder_localclone.core.outcomes import Outcome
-from cinder_localclone.core.outcomes import register_message
+from cinder_localclone.core import user_messages
 
 #: Error classes by name: a peer sends the name and the text only.
 _CLASSES: dict[str, type['LocalCloneError']] = {}
@@ -28,14 +28,16 @@ class LocalCloneError(exception.VolumeDriverException):
     :cvar problem: what happened
     :cvar outcome: the state after the error
     :cvar remedy: the action for the operator
-    :cvar user_message: the message to the owner of the volume
+    :cvar member_reads: the messages to the member of a project, for different
+        requests. Never inherited: the cause of a class need not be true of a
+        subclass. Without a message for a request, the default of the request
+        is sent
     """
 
     problem = message = _('%(reason)s')
     outcome = Outcome.UNKNOWN
     remedy = ''
-    user_message = register_message('FAILED', 'LC00', _(
-        'The volume was not connected. It is unchanged on its host.'))
+    member_reads: tuple[user_messages.UserMessage, ...] = ()
 
     def __init_subclass__(cls, of_peers: bool = True, **kwargs: Any) -> None:
         """Register a class, and build its text for Cinder.
@@ -48,6 +50,7 @@ class LocalCloneError(exception.VolumeDriverException):
             _CLASSES[cls.__name__] = cls
         if 'message' in cls.__dict__:
             raise TypeError('%s has a message of its own' % cls.__name__)
+        cls.member_reads = cls.__dict__.get('member_reads', ())
         if 'problem' in cls.__dict__:
             cls.outcome = cls.__dict__.get('outcome', Outcome.UNKNOWN)
             cls.remedy = cls.__dict__.get('remedy', '')
@@ -89,9 +92,7 @@ class InvalidTransition(LocalCloneError):
     problem = _('The move%(of_volume)s is in phase "%(phase)s" '
                 '(%(committed)s). "%(event)s" is not possible in this phase.')
     outcome = Outcome.UNCHANGED
-    user_message = register_message('MOVE_BUSY', 'LC07', _(
-        'The volume is being moved, or is used by another request; try again '
-        'later.'))
+    member_reads = (user_messages.MOVE_BUSY,)
 
 
 class InvalidToken(LocalCloneError):
@@ -100,6 +101,7 @@ class InvalidToken(LocalCloneError):
     problem = _('The move record%(of_volume)s can\'t be read: "%(token)s" '
                 '(%(reason)s).')
     outcome = Outcome.UNCHANGED
+    member_reads = (user_messages.STORAGE_FAULT,)
 
 
 class StaleMove(LocalCloneError):
@@ -109,7 +111,7 @@ class StaleMove(LocalCloneError):
                 'request at the same time.')
     outcome = Outcome.NOT_COMPLETED
     remedy = _('try again.')
-    user_message = InvalidTransition.user_message
+    member_reads = (user_messages.CHANGED,)
 
 
 class Refused(LocalCloneError):
@@ -118,21 +120,19 @@ class Refused(LocalCloneError):
     problem = _('Volume %(volume)s cannot be connected to %(host)s: '
                 '%(reason)s')
     outcome = Outcome.UNCHANGED
-    user_message = register_message('REFUSED', 'LC01', _(
-        'The volume cannot be connected to this host in its present state.'))
+    member_reads = (user_messages.REFUSED,)
 
 
 class AttachedElsewhere(Refused):
     """Refused because another instance has the volume."""
 
-    user_message = register_message('ATTACHED_ELSEWHERE', 'LC10', _(
-        'The volume is attached to another instance.'))
+    member_reads = (user_messages.ATTACHED_ELSEWHERE,)
 
 
 class MoveUnderWay(Refused):
     """Refused because a move of the volume has to end first."""
 
-    user_message = InvalidTransition.user_message
+    member_reads = (user_messages.MOVE_BUSY,)
 
 
 class NotMovable(LocalCloneError):
@@ -140,8 +140,7 @@ class NotMovable(LocalCloneError):
 
     problem = _('Volume %(volume)s cannot be moved to %(host)s: %(reason)s')
     outcome = Outcome.UNCHANGED
-    user_message = register_message('NOT_MOVABLE', 'LC27', _(
-        'The volume cannot be moved to that host in its present state.'))
+    member_reads = (user_messages.NOT_MOVABLE,)
 
 
 class IsDeferred(NotMovable):
@@ -151,9 +150,7 @@ class IsDeferred(NotMovable):
                 'attached, so it moves only with its instance.')
     outcome = Outcome.UNCHANGED
     remedy = _('Migrate the instance, or detach the volume.')
-    user_message = register_message('FOLLOWS_INSTANCE', 'LC28', _(
-        'The volume is attached: it moves with its instance. Migrate the '
-        'instance, or detach the volume first.'))
+    member_reads = (user_messages.FOLLOWS_INSTANCE,)
 
 
 class EncryptionUnsupported(LocalCloneError):
@@ -163,10 +160,7 @@ class EncryptionUnsupported(LocalCloneError):
                 '%(reason)s.')
     outcome = Outcome.NOT_CREATED
     remedy = _('Correct the type: provider luks, front-end.')
-    user_message = register_message('ENCRYPTED', 'LC17', _(
-        'This storage does not support the encryption of this volume type. An '
-        'administrator has to change the type: to the provider luks with '
-        'front-end control, or to the encryption of the storage itself.'))
+    member_reads = (user_messages.ENCRYPTED,)
 
 
 class BeingCopied(LocalCloneError):
@@ -180,9 +174,7 @@ class BeingCopied(LocalCloneError):
                 'during the copy.')
     outcome = Outcome.UNCHANGED
     remedy = _('try again when the copy has ended.')
-    user_message = register_message('BEING_COPIED', 'LC21', _(
-        'The volume is still being copied to its new host. Try again when the '
-        'copy has ended.'))
+    member_reads = (user_messages.BEING_COPIED,)
 
 
 class NeedsThin(LocalCloneError):
@@ -191,8 +183,7 @@ class NeedsThin(LocalCloneError):
     problem = _('Snapshots and clones need thin volumes (lvm_type). The '
                 'volumes on %(host)s are thick.')
     outcome = Outcome.UNCHANGED
-    user_message = register_message('NEEDS_THIN', 'LC22', _(
-        'This storage does not support snapshots and clones of volumes.'))
+    member_reads = (user_messages.NEEDS_THIN, user_messages.BACKUP_NEEDS_THIN)
 
 
 class PoolFull(LocalCloneError):
@@ -202,9 +193,7 @@ class PoolFull(LocalCloneError):
                 'clones: %(usage)s.')
     outcome = Outcome.UNCHANGED
     remedy = _('Extend the pool (lvextend), or delete volumes on %(host)s.')
-    user_message = register_message('POOL_FULL', 'LC23', _(
-        'The storage of the volume\'s host is too full for snapshots and '
-        'clones.'))
+    member_reads = (user_messages.POOL_FULL,)
 
 
 class ForeignImage(LocalCloneError):
@@ -212,10 +201,8 @@ class ForeignImage(LocalCloneError):
 
     problem = _('A volume can\'t be created from %(image)s here: %(reason)s.')
     outcome = Outcome.UNCHANGED
-    user_message = register_message('FOREIGN_IMAGE', 'LC24', _(
-        'This storage cannot create the volume from the given source: the '
-        'source is on other storage, or its size or encryption does not '
-        'match.'))
+    member_reads = (user_messages.FOREIGN_IMAGE,
+                    user_messages.SNAPSHOT_DIFFERS)
 
 
 class TooLate(LocalCloneError, exception.MetadataUpdateFailure):
@@ -228,12 +215,14 @@ class TooLate(LocalCloneError, exception.MetadataUpdateFailure):
     problem = _('%(what)s was changed or deleted before this request was '
                 'carried out.')
     outcome = Outcome.NOT_COMPLETED
+    member_reads = (user_messages.CHANGED,)
 
 
 class NotCreated(LocalCloneError, exception.MetadataUpdateFailure):
-    """A volume not created from an image. Cinder must try no other node."""
+    """A volume not created from an image. Cinder must try no other node.
 
-    user_message = outcomes.CREATE_FAILED
+    The member reads the message of its cause.
+    """
 
 
 class NotReverted(LocalCloneError):
@@ -243,8 +232,6 @@ class NotReverted(LocalCloneError):
     """
 
     problem = _('Volume %(volume)s was not reverted: %(reason)s')
-    user_message = register_message('NOT_REVERTED', 'LC29', _(
-        'The volume was not reverted to the snapshot; its data is unchanged.'))
 
 
 class NotPossible(LocalCloneError):
@@ -266,6 +253,7 @@ class UnreadableTag(LocalCloneError):
     remedy = _('Another program has changed these tags: correct them with '
                'lvchange --deltag and --addtag. The earlier values are in '
                '/etc/lvm/archive.')
+    member_reads = (user_messages.STORAGE_FAULT,)
 
 
 class OtherVersion(LocalCloneError):
@@ -276,6 +264,7 @@ class OtherVersion(LocalCloneError):
     outcome = Outcome.UNCHANGED
     remedy = _('update the driver on all nodes, then restart the volume '
                'services.')
+    member_reads = (user_messages.UPGRADE,)
 
 
 class PeerUnreachable(LocalCloneError):
@@ -288,33 +277,25 @@ class PeerUnreachable(LocalCloneError):
                 'within %(seconds)s s.')
     remedy = _('Check that the service is running and can reach the message '
                'bus.')
-    user_message = register_message('PEER_UNREACHABLE', 'LC02', _(
-        'The volume service of the destination host does not answer. The '
-        'volume stays on its host.'))
+    member_reads = (user_messages.PEER_UNREACHABLE,)
 
 
 class HomeUnreachable(PeerUnreachable):
     """The volume service of a volume's home does not answer."""
 
-    user_message = register_message('HOME_UNREACHABLE', 'LC11', _(
-        'The volume service of the host with the volume does not answer. Try '
-        'again when the host is back.'))
+    member_reads = (user_messages.HOME_UNREACHABLE,)
 
 
 class SnapshotUnreachable(PeerUnreachable):
     """The volume service of a snapshot's node does not answer."""
 
-    user_message = register_message('SNAPSHOT_UNREACHABLE', 'LC25', _(
-        'The volume service of the host with the snapshot does not answer. '
-        'Try again when the host is back.'))
+    member_reads = (user_messages.SNAPSHOT_UNREACHABLE,)
 
 
 class UserUnreachable(PeerUnreachable):
     """The volume service of a node connected over iSCSI does not answer."""
 
-    user_message = register_message('USER_UNREACHABLE', 'LC48', _(
-        'The volume service of a host using or requesting the volume does not '
-        'answer. Try again when the host is back.'))
+    member_reads = (user_messages.USER_UNREACHABLE,)
 
 
 class PeerDown(PeerUnreachable):
@@ -324,6 +305,7 @@ class PeerDown(PeerUnreachable):
                 'heartbeat from it for longer than service_down_time.')
     outcome = Outcome.UNCHANGED
     remedy = _('Start the service, or check the clock of its node.')
+    member_reads = (user_messages.PEER_UNREACHABLE,)
 
 
 class VolumeIsMoving(LocalCloneError):
@@ -336,7 +318,7 @@ class VolumeIsMoving(LocalCloneError):
                 '(%(phase)s).')
     outcome = Outcome.UNCHANGED
     remedy = _('try again when the move has ended.')
-    user_message = InvalidTransition.user_message
+    member_reads = (user_messages.MOVE_BUSY,)
 
 
 class LongerThanRecorded(LocalCloneError):
@@ -356,10 +338,7 @@ class LongerThanRecorded(LocalCloneError):
     outcome = Outcome.UNCHANGED
     remedy = _('Extend the volume to %(found)s GiB or more, and repeat the '
                'request.')
-    user_message = register_message('EXTEND_AGAIN', 'LC47', _(
-        'An earlier extension of the volume has failed. Ask an administrator '
-        'to reset the status of the volume, extend it again, and repeat the '
-        'request.'))
+    member_reads = (user_messages.EXTEND_AGAIN, user_messages.EXTEND_FURTHER)
 
 
 class NoSpaceToExtend(LocalCloneError):
@@ -368,9 +347,7 @@ class NoSpaceToExtend(LocalCloneError):
     problem = _('%(host)s lacks space to extend volume %(volume)s: '
                 '%(reason)s.')
     outcome = Outcome.UNCHANGED
-    user_message = register_message('NO_SPACE_TO_EXTEND', 'LC18', _(
-        'The volume\'s host does not have enough free storage for the '
-        'extension. The volume is unchanged.'))
+    member_reads = (user_messages.NO_SPACE_TO_EXTEND,)
 
 
 class NoFreeSpace(LocalCloneError):
@@ -379,9 +356,7 @@ class NoFreeSpace(LocalCloneError):
     problem = _('%(host)s does not have enough free space for a volume of '
                 '%(size)s GiB: %(reason)s.')
     outcome = Outcome.NOT_CREATED
-    user_message = register_message('NO_FREE_SPACE', 'LC03', _(
-        'The host chosen for the volume does not have enough free storage. No '
-        'data was changed.'))
+    member_reads = (user_messages.NO_FREE_SPACE,)
 
 
 class PoolDoesNotZero(LocalCloneError):
@@ -391,9 +366,7 @@ class PoolDoesNotZero(LocalCloneError):
                 'volume would show data of deleted volumes.')
     outcome = Outcome.NOT_CREATED
     remedy = _('Run "lvchange -Zy %(pool)s" on %(host)s.')
-    user_message = register_message('NOT_READY', 'LC04', _(
-        'The host chosen for the volume cannot take it at present. No data '
-        'was changed.'))
+    member_reads = (user_messages.NOT_READY,)
 
 
 class NotReady(LocalCloneError):
@@ -402,7 +375,7 @@ class NotReady(LocalCloneError):
     problem = _('%(host)s can\'t take the volume: %(reason)s.')
     outcome = Outcome.UNCHANGED
     remedy = _('Run "cinder-localclone doctor" on %(host)s.')
-    user_message = PoolDoesNotZero.user_message
+    member_reads = (user_messages.NOT_READY,)
 
 
 class SourceBusy(LocalCloneError):
@@ -412,8 +385,7 @@ class SourceBusy(LocalCloneError):
                 '%(device)s: %(count)s).')
     outcome = Outcome.UNCHANGED
     remedy = _('Close the volume on %(host)s, and try again.')
-    user_message = register_message('SOURCE_BUSY', 'LC05', _(
-        'The volume is still in use on its former host.'))
+    member_reads = (user_messages.SOURCE_BUSY,)
 
 
 class DestinationWritten(LocalCloneError):
@@ -425,9 +397,7 @@ class DestinationWritten(LocalCloneError):
     outcome = Outcome.UNCHANGED
     remedy = _('If the instance runs on %(host)s, close the volume on the '
                'source, then run "cinder-localclone resume".')
-    user_message = register_message('DESTINATION_WRITTEN', 'LC16', _(
-        'The volume cannot go back to its former host: data was already '
-        'written on the new host.'))
+    member_reads = (user_messages.DESTINATION_WRITTEN,)
 
 
 class CloneFailed(LocalCloneError):
@@ -439,9 +409,7 @@ class CloneFailed(LocalCloneError):
     outcome = Outcome.UNCHANGED
     remedy = _('Repair the disk and stop the instance; the volume service '
                'then rebuilds the clone.')
-    user_message = register_message('CLONE_FAILED', 'LC15', _(
-        'The storage of the host failed during the copy of the volume. An '
-        'administrator has to repair the storage.'))
+    member_reads = (user_messages.CLONE_FAILED,)
 
 
 class WrongSource(LocalCloneError):
@@ -451,9 +419,7 @@ class WrongSource(LocalCloneError):
                 'expected disk%(of_volume)s: %(reason)s.')
     outcome = Outcome.NOT_USED
     remedy = _('Check which targets export this name.')
-    user_message = register_message('WRONG_SOURCE', 'LC06', _(
-        'The host was given the wrong disk for this volume. The host did not '
-        'use the disk, and the volume is unchanged.'))
+    member_reads = (user_messages.WRONG_SOURCE,)
 
 
 class MissingData(LocalCloneError):
@@ -462,8 +428,7 @@ class MissingData(LocalCloneError):
     problem = _('%(what)s of volume %(volume)s is missing on %(host)s. The '
                 'driver did not create an empty replacement.')
     remedy = _('See "Losing a disk" in the administration guide.')
-    user_message = register_message('DATA_MISSING', 'LC08', _(
-        'The data of the volume was not found on its host.'))
+    member_reads = (user_messages.DATA_MISSING,)
 
 
 class Foreign(LocalCloneError):
@@ -482,6 +447,7 @@ class ForeignGroup(LocalCloneError):
     outcome = Outcome.NOT_DONE
     remedy = _('If helper_command is set, it must name the configuration '
                'files of the service.')
+    member_reads = (user_messages.STORAGE_FAULT,)
 
 
 class WrongDevice(LocalCloneError):
@@ -492,7 +458,7 @@ class WrongDevice(LocalCloneError):
     outcome = Outcome.UNCHANGED
     remedy = _('Find out which program changed the path ("ls -l %(path)s", '
                '"dmsetup info -c").')
-    user_message = MissingData.user_message
+    member_reads = (user_messages.STORAGE_FAULT,)
 
 
 class MetadataTooSmall(LocalCloneError):
@@ -504,10 +470,7 @@ class MetadataTooSmall(LocalCloneError):
     outcome = Outcome.NOT_AVAILABLE
     remedy = _('Extend the LV ("lvextend -L %(needed)sb %(device)s"), then '
                'run "cinder-localclone repair".')
-    user_message = register_message('METADATA_TOO_SMALL', 'LC13', _(
-        'The volume is being copied between hosts, and the record of the '
-        'copied parts is too small. No data is lost. An administrator has to '
-        'extend the record.'))
+    member_reads = (user_messages.METADATA_TOO_SMALL,)
 
 
 class MetadataLost(LocalCloneError):
@@ -519,9 +482,7 @@ class MetadataLost(LocalCloneError):
                 'of the writes since the move began.')
     outcome = Outcome.NOT_AVAILABLE
     remedy = _('See "Losing a disk" in the administration guide.')
-    user_message = register_message('METADATA_LOST', 'LC14', _(
-        'The record of the copied parts of the volume is lost. An '
-        'administrator has to recover the data.'))
+    member_reads = (user_messages.METADATA_LOST,)
 
 
 class CommandFailed(LocalCloneError):
@@ -535,8 +496,7 @@ class CommandTimeout(LocalCloneError):
 
     problem = _('"%(command)s" did not end within %(seconds)s s and was '
                 'killed.')
-    user_message = register_message('TIMEOUT', 'LC09', _(
-        'The storage of a host did not answer in time. Try again later.'))
+    member_reads = (user_messages.TIMEOUT,)
 
 
 class Busy(LocalCloneError):
@@ -549,7 +509,7 @@ class Busy(LocalCloneError):
                 'after %(seconds)s s.')
     outcome = Outcome.NOT_COMPLETED
     remedy = _('try again.')
-    user_message = InvalidTransition.user_message
+    member_reads = (user_messages.BUSY,)
 
 
 class ExportFailed(LocalCloneError):
@@ -568,9 +528,7 @@ class LoginFailed(LocalCloneError):
                 '%(reason)s.')
     remedy = _('See the log of this node\'s cinder-volume, and the kernel log '
                'of the source.')
-    user_message = register_message('SOURCE_UNREACHABLE', 'LC12', _(
-        'The host could not reach the data of the volume on the volume\'s '
-        'former host. Try again later.'))
+    member_reads = (user_messages.SOURCE_UNREACHABLE,)
 
 
 class SourceUnreachable(LocalCloneError):
@@ -581,7 +539,7 @@ class SourceUnreachable(LocalCloneError):
                 'can read only the data already copied.')
     remedy = _('Check the source node, and the network between the source and '
                'this node.')
-    user_message = LoginFailed.user_message
+    member_reads = (user_messages.SOURCE_UNREACHABLE,)
 
 
 class TargetTimeout(CommandTimeout):
@@ -592,6 +550,7 @@ class TargetTimeout(CommandTimeout):
                 'the kernel and can\'t be killed. Volumes without exports are '
                 'not affected.')
     remedy = _('See the kernel log of this node.')
+    member_reads = (user_messages.TIMEOUT,)
 
 
 class TargetHangs(TargetTimeout):
@@ -602,6 +561,7 @@ class TargetHangs(TargetTimeout):
                 'and can\'t be killed. The earlier change ends when its '
                 'device answers or fails.')
     remedy = _('See the kernel log of this node for the device.')
+    member_reads = (user_messages.TIMEOUT,)
 
 
 class CannotDelete(LocalCloneError, exception.VolumeIsBusy):
@@ -613,10 +573,7 @@ class CannotDelete(LocalCloneError, exception.VolumeIsBusy):
     problem = _('Volume %(volume)s can\'t be deleted now: %(reason)s')
     outcome = Outcome.NOT_REMOVED
     remedy = _('Delete the volume, or its group, again.')
-    user_message = register_message('NOT_DELETED', 'LC44', _(
-        'The volume is in use or is being moved, or its storage did not '
-        'answer in time. None of its data was removed: delete the volume, or '
-        'its group, again.'))
+    member_reads = (user_messages.NOT_DELETED,)
 
 
 class HalfDeleted(LocalCloneError):
@@ -627,22 +584,7 @@ class HalfDeleted(LocalCloneError):
     remedy = _('Delete it again as an administrator (openstack volume delete '
                '--force); if the volume is in a group, the group can be '
                'deleted again.')
-    user_message = register_message('HALF_DELETED', 'LC45', _(
-        'The volume could not be deleted completely and can\'t be used any '
-        'more. Ask an administrator to delete it again; if the volume is in a '
-        'group, you can delete the group again.'))
-
-
-def cause(error: Exception) -> Exception:
-    """Return the error to report to the owner of a volume not deleted.
-
-    For any other error the owner reads the general message. Its own message
-    would call the volume unchanged, or ask for another try, impossible for the
-    owner.
-    """
-    if isinstance(error, (CannotDelete, HalfDeleted)):
-        return error
-    return LocalCloneError(str(error))
+    member_reads = (user_messages.HALF_DELETED,)
 
 
 class CannotManage(LocalCloneError,
@@ -652,9 +594,7 @@ class CannotManage(LocalCloneError,
     problem = _('Logical volume %(lv)s on %(host)s can\'t be managed: '
                 '%(reason)s.')
     outcome = Outcome.UNCHANGED
-    user_message = register_message('NOT_MANAGED', 'LC30', _(
-        'The named logical volume could not be managed by this storage. The '
-        'logical volume is unchanged.'))
+    member_reads = (user_messages.NOT_MANAGED,)
 
 
 class CannotUnmanage(LocalCloneError, exception.VolumeIsBusy):
@@ -665,9 +605,7 @@ class CannotUnmanage(LocalCloneError, exception.VolumeIsBusy):
 
     problem = _('Volume %(volume)s can\'t be unmanaged: %(reason)s.')
     outcome = Outcome.UNCHANGED
-    user_message = register_message('NOT_UNMANAGED', 'LC31', _(
-        'The volume is still managed: it is in use, being moved, encrypted or '
-        'incomplete, or its storage failed.'))
+    member_reads = (user_messages.NOT_UNMANAGED,)
 
 
 class SnapshotInUse(LocalCloneError, exception.SnapshotIsBusy):
@@ -687,7 +625,7 @@ class TooFewDisks(LocalCloneError):
     outcome = Outcome.NOT_CREATED
     remedy = _('Add disks to the group (vgextend), or lower '
                'localclone_thick_stripes.')
-    user_message = PoolDoesNotZero.user_message
+    member_reads = (user_messages.NOT_READY,)
 
 
 class OddDisks(LocalCloneError):
@@ -697,7 +635,7 @@ class OddDisks(LocalCloneError):
                 '%(host)s can\'t be read.')
     outcome = Outcome.UNCHANGED
     remedy = _('Run "vgs -o pv_name %(group)s" on %(host)s to list the disks.')
-    user_message = PoolDoesNotZero.user_message
+    member_reads = (user_messages.NOT_READY,)
 
 
 class DiskMissing(LocalCloneError):
@@ -707,7 +645,7 @@ class DiskMissing(LocalCloneError):
                 'disks: LVM creates and changes nothing in it.')
     remedy = _('Bring the disk back (vgck %(group)s names it), or give it up '
                'with vgreduce --removemissing %(group)s.')
-    user_message = PoolDoesNotZero.user_message
+    member_reads = (user_messages.STORAGE_FAULT,)
 
 
 class NoArchive(LocalCloneError):
@@ -720,7 +658,7 @@ class NoArchive(LocalCloneError):
                 '%(free)s KiB of free space. LVM creates and changes nothing '
                 'until more space is free there.')
     remedy = _('Remove old files from %(directory)s.')
-    user_message = PoolDoesNotZero.user_message
+    member_reads = (user_messages.STORAGE_FAULT,)
 
 
 class AlreadyThere(LocalCloneError,
@@ -735,7 +673,7 @@ class AlreadyThere(LocalCloneError,
                 'on %(host)s and may contain data of another user.')
     outcome = Outcome.UNCHANGED
     remedy = _('Create another volume.')
-    user_message = NotCreated.user_message
+    member_reads = (user_messages.NAME_TAKEN,)
 
 
 class SourceWritten(LocalCloneError):
@@ -745,7 +683,7 @@ class SourceWritten(LocalCloneError):
                 'was closed, while its move began.')
     outcome = Outcome.UNCHANGED
     remedy = _('Close the volume on %(host)s, and try again.')
-    user_message = SourceBusy.user_message
+    member_reads = (user_messages.SOURCE_BUSY,)
 
 
 class PoolFails(LocalCloneError):
@@ -756,6 +694,7 @@ class PoolFails(LocalCloneError):
                 'lost.')
     remedy = _('Stop the guests on %(host)s, reboot the node, and extend the '
                'metadata LV of the pool if it is full.')
+    member_reads = (user_messages.STORAGE_FAULT,)
 
 
 class PoolOutOfSpace(LocalCloneError):
@@ -763,6 +702,7 @@ class PoolOutOfSpace(LocalCloneError):
 
     problem = _('Thin pool %(pool)s of %(host)s is full: extend the pool, or '
                 'delete volumes or snapshots.')
+    member_reads = (user_messages.STORAGE_FULL,)
 
 
 class SourceUnread(LocalCloneError):

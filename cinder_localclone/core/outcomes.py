@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The further texts of an error: for the operator, and for the owner.
+"""The further texts of an error for the operator.
 
-An error class states both itself, see :class:`.exceptions.LocalCloneError`.
+An error class states them itself, see :class:`.exceptions.LocalCloneError`.
 """
 
-import dataclasses
 import enum
 
 from cinder.i18n import _
@@ -44,51 +43,3 @@ def in_words(problem: str, outcome: Outcome, remedy: str) -> str:
     if outcome and remedy[:1].islower():
         return '%s %s; %s' % (problem, outcome.value[:-1], remedy)
     return ' '.join(filter(None, (problem, outcome.value, remedy)))
-
-
-@dataclasses.dataclass(frozen=True)
-class UserMessage:
-    """The message to the owner of a volume, sent by :mod:`.service.messages`.
-
-    :param key: its name in metrics and log lines
-    :param id: Cinder's key of the message: never give an id another meaning.
-        The column holds ten characters
-    :param text: names no host and no device
-    """
-
-    key: str
-    id: str
-    text: str
-
-    @property
-    def detail(self) -> tuple[str, str]:
-        """The message in the form of Cinder's table."""
-        return self.id, self.text
-
-
-#: All messages, by their keys.
-USER_MESSAGES: dict[str, UserMessage] = {}
-
-
-def register_message(key: str, id: str, text: str) -> UserMessage:
-    """Register a message to the owner of a volume.
-
-    :raises ValueError: if the key or the id is taken
-    """
-    if key in USER_MESSAGES or id in {each.id for each
-                                      in USER_MESSAGES.values()}:
-        raise ValueError('%s or %s is taken' % (key, id))
-    USER_MESSAGES[key] = UserMessage(key, id, text)
-    return USER_MESSAGES[key]
-
-
-# Messages for a failed request whose error has no message of its own. All
-# others are with their errors.
-CREATE_FAILED = register_message('CREATE_FAILED', 'LC20', _(
-    'Nothing was created. The source is unchanged.'))
-NOT_EXTENDED = register_message('NOT_EXTENDED', 'LC19', _(
-    'The volume could not be extended; its data is unchanged.'))
-NOT_MOVED = register_message('NOT_MOVED', 'LC26', _(
-    'The volume was not moved. It is unchanged on its host.'))
-DELETE_FAILED = register_message('DELETE_FAILED', 'LC46', _(
-    'The volume could not be deleted; an administrator has to examine it.'))

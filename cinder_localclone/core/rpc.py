@@ -10,10 +10,9 @@ The decorator registers the function and returns it unchanged: a plain call
 acts on this node. A call on another node names the same function, so "go to
 definition" leads to the code that acts:
 
-- ``rpc.call_at(host, revert, reconciler, ...)`` calls it on a node: directly
-  on this node, else over the message bus.
-- ``rpc.call_at_home(revert, reconciler, volume, ...)``: on the home of a
-  volume.
+- ``rpc.at(host, revert, reconciler, ...)`` calls it on a node: directly on
+  this node, else over the message bus.
+- ``rpc.at_home(revert, reconciler, volume, ...)``: on the home of a volume.
 - ``rpc.cast(host, reconcile, node, ...)`` sends the call and does not wait.
 
 The first argument is the *subject*: the node, or an object with the node. It
@@ -35,9 +34,10 @@ the same version only. So each change of a method or its arguments increments
 
 Errors cross the bus as their class and their text. An error of
 :mod:`.exceptions` or :mod:`.encryption_exceptions` is raised at the caller in
-its own class, with its text and its ``user_message``. Any other error, also of
-Python or Cinder, is raised as LocalCloneError with its text. Unless the text
-has the name of the peer, "On <host>:" is put before it.
+its own class, with its text. So the member of a project reads the same message
+as without the bus. Any other error, also of Python or Cinder, is raised as
+LocalCloneError with its text. Unless the text has the name of the peer,
+"On <host>:" is put before it.
 """
 
 from collections.abc import Callable
@@ -265,8 +265,8 @@ def method_of(function: Callable[..., typing.Any]) -> Method:
 
 def call_at(host: str, function: Callable[
         typing.Concatenate[_Subject, _Arguments], _Result],
-        subject: _Subject, *args: _Arguments.args,
-        **kwargs: _Arguments.kwargs) -> _Result:
+             subject: _Subject, *args: _Arguments.args,
+             **kwargs: _Arguments.kwargs) -> _Result:
     """Run a function on a node, and return its result.
 
     On this node the function is called directly, without the bus.
@@ -288,8 +288,8 @@ def call_at(host: str, function: Callable[
 
 def call_at_home(function: Callable[
         typing.Concatenate[_Subject, str, _Arguments], _Result],
-        subject: _Subject, volume: objects.Volume, *args: _Arguments.args,
-        **kwargs: _Arguments.kwargs) -> _Result:
+             subject: _Subject, volume: objects.Volume, *args: _Arguments.args,
+             **kwargs: _Arguments.kwargs) -> _Result:
     """Run a function on the home of a volume, and return its result.
 
     The function raises StaleMove on a node other than the home. If the

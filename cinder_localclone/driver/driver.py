@@ -20,7 +20,6 @@ import typing
 from cinder import exception
 from cinder.i18n import _
 from cinder import interface
-from cinder.message import message_field
 from cinder.objects import fields
 from cinder import utils
 from cinder.volume import driver
@@ -30,7 +29,6 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 from cinder_localclone.core import attachments as volume_attachments
-from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import move_record
@@ -40,6 +38,7 @@ from cinder_localclone.core import outcomes
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import statuses
+from cinder_localclone.core.user_messages import Action
 from cinder_localclone.core import version
 from cinder_localclone.core import volume_types
 from cinder_localclone.driver import extra_specs
@@ -242,14 +241,12 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
             if wanted:
                 create.create_encrypted(node, volume, wanted)
                 return
+            create.create(node, volume)
         except exceptions.LocalCloneError as exc:
-            messages.tell_owner(
+            messages.tell_member(
                 volume._context, rows.handle_id(volume), exc,
-                messages.MOVE if is_copy else
-                message_field.Action.CREATE_VOLUME_FROM_BACKEND,
-                outcomes.NOT_MOVED if is_copy else outcomes.CREATE_FAILED)
+                Action.MOVE if is_copy else Action.CREATE)
             raise
-        create.create(node, volume)
 
     def delete_volume(self, volume: objects.Volume) -> None:
         """Remove a volume with all its parts, on both nodes if it is moving.
@@ -276,9 +273,8 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
             if recorded is not None:
                 rpc.call_at_home(delete.delete, self.service.node, recorded)
         except Exception as exc:
-            messages.tell_owner(
-                volume._context, volume.id, exceptions.cause(exc),
-                messages.DELETE, outcomes.DELETE_FAILED)
+            messages.tell_member(
+                volume._context, volume.id, exc, Action.DELETE)
             raise
 
     def extend_volume(self, volume: objects.Volume, new_size: int) -> None:
@@ -297,9 +293,8 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
                 extend.extend_at(
                     service.reconciler, home, volume.id, new_size)
         except Exception as exc:  # of any kind
-            messages.tell_owner(
-                volume._context, volume.id, exc,
-                message_field.Action.EXTEND_VOLUME, outcomes.NOT_EXTENDED)
+            messages.tell_member(
+                volume._context, volume.id, exc, Action.EXTEND)
             raise
 
     def migrate_volume(self, context: objects.Context, volume: objects.Volume,
@@ -315,8 +310,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
             return migrate.migrate(
                 self.service.node, volume.id, host)
         except Exception as exc:  # of any kind
-            messages.tell_owner(
-                context, volume.id, exc, messages.MOVE, outcomes.NOT_MOVED)
+            messages.tell_member(context, volume.id, exc, Action.MOVE)
             raise
 
     def update_migrated_volume(
@@ -339,14 +333,14 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
                ) -> tuple[bool, dict[str, typing.Any]]:
         """Retype a volume; see :func:`.migrate.retype`.
 
-        After an error Cinder tries to copy the volume; :mod:`.migrate` then
-        refuses the copy.
+        After an error Cinder tries to copy the volume, if the request allows
+        it; :mod:`.migrate` then refuses the copy of an encrypted volume.
         """
         try:
             return migrate.retype(self.service.node, volume.id,
                                   new_type.extra_specs or {})
-        except encryption_exceptions.EncryptionChange as exc:
-            messages.tell_owner(context, volume.id, exc, messages.MOVE)
+        except Exception as exc:  # of any kind
+            messages.tell_member(context, volume.id, exc, Action.RETYPE)
             raise
 
     def local_path(self, volume: objects.Volume) -> str:
@@ -398,7 +392,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
                 recorded,
                 connector, attachments)
         except Exception as exc:  # of any kind
-            messages.tell_owner(context, volume.id, exc)
+            messages.tell_member(context, volume.id, exc, Action.ATTACH)
             if own and volume.status in statuses.USED_BY_NOVA:
                 node.attachments.drop_attachment(volume.id, own)
             raise

@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cinder's driver interface: manage and unmanage existing LVs."""
 
-from collections.abc import Iterator
-import contextlib
 import typing
 
-from cinder.message import message_field
 from cinder.volume import volume_utils
 
-from cinder_localclone.core import exceptions
 from cinder_localclone.core import objects
-from cinder_localclone.core import outcomes
 from cinder_localclone.core import rpc
+from cinder_localclone.core.user_messages import Action
 from cinder_localclone.encryption import policy
 from cinder_localclone.service import assembly
 from cinder_localclone.service import messages
@@ -37,8 +33,7 @@ class ManageDriver:
         :raises CannotManage: if the LV can't become a volume; the owner is
             told
         """
-        with _telling(volume, message_field.Action.CREATE_VOLUME_FROM_BACKEND,
-                      exceptions.CannotManage.user_message):
+        with messages.telling_of(Action.MANAGE, volume):
             self._check_managed(volume, existing_ref)
             return manage.get_size(self.service.node, volume.id,
                                    _as_mapping(existing_ref))
@@ -50,8 +45,7 @@ class ManageDriver:
         :returns: its home with the pool; an operator need not name the pool
         :raises LocalCloneError: if the LV can't be managed; the owner is told
         """
-        with _telling(volume, message_field.Action.CREATE_VOLUME_FROM_BACKEND,
-                      exceptions.CannotManage.user_message):
+        with messages.telling_of(Action.MANAGE, volume):
             self._check_managed(volume, existing_ref)
             manage.manage(self.service.node, volume.id,
                           _as_mapping(existing_ref))
@@ -69,8 +63,7 @@ class ManageDriver:
 
         :raises CannotUnmanage: if this is not possible now; the owner is told
         """
-        with _telling(volume, message_field.Action.UNMANAGE_VOLUME,
-                      exceptions.CannotUnmanage.user_message):
+        with messages.telling_of(Action.UNMANAGE, volume):
             recorded = self.service.node.volumes.volume(volume.id)
             policy.check_unmanaged(recorded)
             if recorded is not None:  # otherwise it is gone
@@ -127,16 +120,3 @@ def _as_mapping(reference: Reference) -> manage.Reference:
     """Return a reference as a mapping; the API also accepts a plain name."""
     return reference if isinstance(reference, dict) else {
         'source-name': str(reference)}
-
-
-@contextlib.contextmanager
-def _telling(volume: objects.Volume, action: tuple[str, str],
-             otherwise: outcomes.UserMessage
-             ) -> Iterator[None]:
-    """Tell a volume's owner why a request failed."""
-    try:
-        yield
-    except Exception as exc:
-        messages.tell_owner(volume._context, volume.id, exc, action,
-                            otherwise=otherwise)
-        raise

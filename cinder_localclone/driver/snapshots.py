@@ -7,13 +7,12 @@ import typing
 
 from cinder import exception
 from cinder.image import image_utils
-from cinder.message import message_field
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import objects
-from cinder_localclone.core import outcomes
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
+from cinder_localclone.core.user_messages import Action
 from cinder_localclone.db import backups
 from cinder_localclone.driver import front_end
 from cinder_localclone.service import assembly
@@ -40,7 +39,7 @@ class ImageDriver:
 
         :raises NotCreated: if it can't be created; the owner is told why
         """
-        with no_second_try(), telling_of_creation(volume):
+        with no_second_try(), messages.telling_of(Action.CLONE, volume):
             # Only for its errors. The header is part of the snapshot.
             front_end.wanted(self.service.node, volume)
             front_end.check_alike(volume, snapshot,
@@ -60,7 +59,7 @@ class ImageDriver:
             if volume.source_volid == src_vref.id:
                 # Otherwise the source is a cached image; Cinder can still
                 # download it.
-                stack.enter_context(telling_of_creation(volume))
+                stack.enter_context(messages.telling_of(Action.CLONE, volume))
             # Only for its errors. The header is part of the source.
             front_end.wanted(self.service.node, volume)
             front_end.check_alike(volume, src_vref, 'volume ' + src_vref.id)
@@ -100,7 +99,7 @@ class ImageDriver:
                 context, image_service, image_id, path,
                 self.configuration.volume_dd_blocksize, size=volume.size,
                 disable_sparse=disable_sparse)
-        with telling_of_creation(volume):
+        with messages.telling_of(Action.IMAGE, volume):
             images.copy_image(self.service.reconciler, context, volume,
                               image_id, fetch)
 
@@ -134,10 +133,8 @@ class ImageDriver:
                 self.service.reconciler, snapshot.id, snapshot.volume_id,
                 self.configuration.localclone_snapshot_timeout)}
         except Exception as exc:
-            messages.tell_owner(
-                snapshot._context, snapshot.id, exc,
-                message_field.Action.SNAPSHOT_CREATE, outcomes.CREATE_FAILED,
-                message_field.Resource.VOLUME_SNAPSHOT)
+            messages.tell_member(
+                snapshot._context, snapshot.id, exc, Action.SNAPSHOT)
             raise
 
     def delete_snapshot(self, snapshot: objects.Snapshot) -> None:
@@ -163,8 +160,7 @@ class ImageDriver:
             rpc.call_at_home(revert.revert, self.service.reconciler, recorded,
                              snapshot.id)
         except Exception as exc:
-            messages.tell_owner(context, volume.id, exc, messages.REVERT,
-                                exceptions.NotReverted.user_message)
+            messages.tell_member(context, volume.id, exc, Action.REVERT)
             # Cinder would set a volume that is still "reverting" to error.
             self.service.node.volumes.keep(volume.id, volume.name_id)
             raise exceptions.NotReverted(volume=volume.id, reason=exc)
@@ -213,24 +209,9 @@ class ImageDriver:
                     context, backup))
             return found
         except Exception as exc:
-            messages.tell_owner(
-                context, backup.id, exc, message_field.Action.BACKUP_CREATE,
-                outcomes.CREATE_FAILED, message_field.Resource.VOLUME_BACKUP)
+            messages.tell_member(context, backup.id, exc, Action.BACKUP)
             backups.end(backup, exc)
             raise
-
-
-@contextlib.contextmanager
-def telling_of_creation(volume: objects.Volume) -> Iterator[None]:
-    """Tell a volume's owner of an error in its creation, and raise it."""
-    try:
-        yield
-    except Exception as exc:
-        messages.tell_owner(
-            volume._context, volume.id, exc,
-            message_field.Action.CREATE_VOLUME_FROM_BACKEND,
-            outcomes.CREATE_FAILED)
-        raise
 
 
 @contextlib.contextmanager

@@ -29,8 +29,8 @@ from cinder_localclone.core.interfaces import peers as interfaces
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import outcomes
 from cinder_localclone.core import rpc as methods
+from cinder_localclone.core import user_messages
 from cinder_localclone.db import attachments
 from cinder_localclone.db import database
 from cinder_localclone.moves import cleanup
@@ -195,7 +195,7 @@ class Service:
             fields of :class:`.copies.Progress`, by the IDs of move records
         """
         counts = events.counts()
-        for key in outcomes.USER_MESSAGES:
+        for key in user_messages.MESSAGES:
             counts['refusals'].setdefault(key.lower(), 0)
         return {**counts, 'copies': {
             move_id: dataclasses.asdict(progress) for move_id, progress
@@ -231,8 +231,8 @@ class Service:
 
     def _pool_problems(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
                        ) -> list[str]:
-        if self.lvm.pool and not lvm_reports.zeroes_new_blocks(
-                lvs, self.lvm.pool):
+        if self.lvm.pool and not lvm_reports.zeroes_new_blocks(lvs,
+                                                               self.lvm.pool):
             return ['its thin pool does not zero new blocks '
                     '(lvchange -Zy %s/%s)' % (
                         self.lvm.group, self.lvm.pool)]

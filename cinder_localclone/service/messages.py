@@ -1,48 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts for volume owners in ``openstack volume message list``.
+"""Send the messages of ``openstack volume message list``.
 
 Cinder stores only the ID of a message. cinder-api translates it by a fixed
-table. So the texts are static and name no host and no device. Each error class
-registers its own text. cinder-api loads the texts through its own option::
+table, which :mod:`.core.user_messages` extends. cinder-api loads the texts
+through its own option::
 
     [DEFAULT]
     osapi_volume_extension = cinder.api.contrib.standard_extensions
     osapi_volume_extension = cinder_localclone.service.messages.load
 
-Without this line the owner reads "An unknown error occurred.".
+Without this line the member reads "An unknown error occurred.".
 """
 
+from collections.abc import Iterator
+import contextlib
 import typing
 
-from cinder.i18n import _
 from cinder.message import api
 from cinder.message import message_field
 from oslo_log import log as logging
 
-from cinder_localclone.core import encryption_exceptions  # noqa: F401
 from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
-from cinder_localclone.core import outcomes
+from cinder_localclone.core import user_messages
+from cinder_localclone.core.user_messages import Action
 
 LOG = logging.getLogger(__name__)
-
-#: The text of an error without a more precise text.
-FAILED = exceptions.LocalCloneError.user_message
-#: Actions that Cinder does not define: (ID, text).
-MOVE = ('LC1', _('move volume'))
-REVERT = ('LC2', _('revert volume to snapshot'))
-DELETE = ('LC3', _('delete volume'))
 
 
 def register() -> None:
     """Add the texts to Cinder's table, in this process. Idempotent."""
-    known = {detail[0] for detail in message_field.Detail.ALL}
-    message_field.Detail.ALL += tuple(
-        each.detail for each in outcomes.USER_MESSAGES.values()
-        if each.id not in known)
-    message_field.Action.ALL += tuple(
-        action for action in (MOVE, REVERT, DELETE)
-        if action not in message_field.Action.ALL)
+    for table, added in (
+            (message_field.Detail, user_messages.details()),
+            (message_field.Action, [each.value.cinder for each in Action])):
+        known = {number for number, _text in table.ALL}
+        table.ALL += tuple(
+            each for each in added if each[0] not in known)
 
 
 def load(_extension_manager: object) -> None:
@@ -50,35 +43,48 @@ def load(_extension_manager: object) -> None:
     register()
 
 
-def tell_owner(context: typing.Any, volume_id: str, error: Exception,
-               action: tuple[str, str] = message_field.Action.ATTACH_VOLUME,
-               otherwise: outcomes.UserMessage = FAILED,
-               resource: str = message_field.Resource.VOLUME) -> None:
-    """Record for the volume's owner why a request failed.
+def message_about(error: BaseException, action: Action
+                  ) -> user_messages.UserMessage:
+    """Return the message about an error in a request."""
+    while isinstance(error, exceptions.NotCreated) and error.__cause__:
+        error = error.__cause__
+    return user_messages.choose(
+        getattr(error, 'member_reads', ()), action)
+
+
+def tell_member(context: typing.Any, resource_id: str, error: Exception,
+                action: Action) -> None:
+    """Record for the members of a project why a request failed.
 
     Raise no error, because it would hide the recorded error.
 
-    :param context: the request context of the owner
-    :param action: the failed action
-    :param otherwise: the text for an error without a more precise text
-    :param resource: the type of the resource, if it is not a volume;
-        ``volume_id`` is its ID
+    :param context: the request context of the member
+    :param resource_id: the ID of the volume, snapshot or backup
     """
-    told = getattr(error, 'user_message', FAILED)
-    if told is FAILED:
-        told = otherwise
+    told, facts = message_about(error, action), action.value
     events.refused(told.key)
-    events.say(events.NOT_DONE, what=resource.lower(), uuid=volume_id,
+    events.say(events.NOT_DONE, what=facts.resource.lower(), uuid=resource_id,
                cause=told.key.lower(), error=error)
     try:
-        api.API().create(context, action, resource_type=resource,
-                         resource_uuid=volume_id,
-                         detail=told.detail)
+        api.API().create(
+            context, facts.cinder, resource_type=facts.resource,
+            resource_uuid=resource_id, detail=told.detail(action))
     except Exception as exc:  # such as a context without a project
         LOG.warning('No message could be recorded for the owner of '
                     '%(resource)s about this error: %(error)s (because '
                     '%(cause)s)', {
-                        'resource': volume_id, 'error': error, 'cause': exc})
+                        'resource': resource_id, 'error': error,
+                        'cause': exc})
+
+
+@contextlib.contextmanager
+def telling_of(action: Action, volume: typing.Any) -> Iterator[None]:
+    """Tell a volume's owner of an error in a request, and raise it."""
+    try:
+        yield
+    except Exception as exc:
+        tell_member(volume._context, volume.id, exc, action)
+        raise
 
 
 register()

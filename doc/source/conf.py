@@ -13,7 +13,7 @@ extensions = ['openstackdocstheme', 'oslo_config.sphinxext',
               'sphinx.ext.graphviz', 'move_states', 'command_output',
               'drawings', 'kept_runs', 'lvm_tags_set', 'monitoring',
               'peer_methods', 'privileged_calls',
-              'what_works']
+              'user_messages', 'what_works']
 graphviz_output_format = 'svg'
 project = 'cinder-localclone'
 html_theme = 'openstackdocs'

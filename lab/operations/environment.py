@@ -148,8 +148,11 @@ class Environment(environments.Environment):
     # -- what the owner is told
 
     def told(self):
-        """All that owners were told by the driver so far, by ids."""
-        return {row[0]: (row[1], row[2]) for row in observe.sql(
+        """All that owners were told by the driver so far, by ids.
+
+        The last letter of a message's detail is the request's.
+        """
+        return {row[0]: (row[1][:-1], row[2]) for row in observe.sql(
             self.lab, "SELECT id, detail_id, resource_uuid FROM messages "
             "WHERE detail_id LIKE 'LC%'")}
 

@@ -116,8 +116,7 @@ class OtherBackendsTest(base.LabTest):
         for force in (False, True):
             row = self.migrate(volume, STOCK, force_host_copy=force)
             self.assertEqual('error', row['migration_status'])
-            self.assertIn('Try again when the copy has ended',
-                          self.told(volume))
+            self.assertIn('when the move has ended', self.told(volume))
             # The move goes on; what Cinder had begun goes.
             process.wait_for('Cinder\'s new volume to go',
                              lambda: len(self.rows()) == 2, 60)

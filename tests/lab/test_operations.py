@@ -9,8 +9,7 @@ import types
 import ddt
 import testtools
 
-from cinder_localclone.core import encryption_exceptions  # noqa: F401
-from cinder_localclone.core import outcomes
+from cinder_localclone.core import user_messages
 from lab.core import process
 from lab.operations import environment
 from lab.operations import plan
@@ -24,6 +23,7 @@ from lab.scenarios import payload
 
 DOC = pathlib.Path(__file__).parents[2] / 'doc/source'
 sys.path.insert(0, str(DOC / '_ext'))
+import messages_table  # noqa: E402
 import operations_table  # noqa: E402
 
 SMALL = '''
@@ -99,7 +99,7 @@ class ListTest(testtools.TestCase):
     def test_every_code_is_one_that_owners_are_told(self):
         codes = {each.code for each in self.table.expected.values()}
         self.assertLessEqual(codes - {''}, {
-            each.id for each in outcomes.USER_MESSAGES.values()})
+            each.code for each in user_messages.MESSAGES.values()})
 
     def test_every_cell_is_in_one_chain(self):
         cells = self.table.cells()
@@ -111,7 +111,8 @@ class ListTest(testtools.TestCase):
 
     def test_all_of_it_is_documented(self):
         text = '\n'.join(operations_table.rst(self.table, {
-            each.id: each.text for each in outcomes.USER_MESSAGES.values()}))
+            each.code: messages_table.problem(each) for each in
+            user_messages.MESSAGES.values()}))
         for name in (*self.table.operations, *self.table.notes.values()):
             self.assertIn(name, text)
         self.assertIn('``LC07``: The volume is being moved', text)

@@ -21,8 +21,9 @@ from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
-from cinder_localclone.core import outcomes
 from cinder_localclone.core.state import Event
+from cinder_localclone.core import user_messages
+from cinder_localclone.core.user_messages import Action
 from cinder_localclone.core import volume_types
 from cinder_localclone.service import messages
 from cinder_localclone.volumes import delete
@@ -59,7 +60,7 @@ class ExclusionTest(Base):
         with mock.patch.object(messages, 'api') as api:
             error = self.assertRaises(exceptions.MoveUnderWay, self.copy)
         self.assertIn('try again', str(error))
-        self.assertEqual(outcomes.USER_MESSAGES['MOVE_BUSY'].detail,
+        self.assertEqual(user_messages.MOVE_BUSY.detail(Action.ATTACH),
                          api.API().create.call_args.kwargs['detail'])
 
     @ddt.data(*BEFORE_COMMIT, *COMMITTED)
@@ -69,7 +70,7 @@ class ExclusionTest(Base):
             self.assertRaises(
                 exceptions.MoveUnderWay, self.home().migrate_volume,
                 self.context, self.volume(), ELSEWHERE)
-        self.assertEqual(outcomes.USER_MESSAGES['MOVE_BUSY'].detail,
+        self.assertEqual(user_messages.MOVE_BUSY.detail(Action.MOVE),
                          api.API().create.call_args.kwargs['detail'])
 
     @ddt.data(*REMAINS)

@@ -50,7 +50,7 @@ def fast():
         for each in OF_NAMES}
     with (flows.plain(),
           mock.patch.multiple(names, **remembered),
-          mock.patch('cinder_localclone.service.messages.tell_owner',
+          mock.patch('cinder_localclone.service.messages.tell_member',
                      lambda *_args, **_values: None),
           mock.patch('cinder_localclone.driver.front_end.is_encrypted',
                      lambda volume: False)):

@@ -25,7 +25,7 @@ def rst(table: Any, messages: dict[str, str]) -> list[str]:
     """Situations, a row for each operation, notes, and what codes mean.
 
     :param table: a ``lab.operations.table.Table``
-    :param messages: {code: what the owner reads}
+    :param messages: {code: the problem that the owner reads}
     """
     lines = []
     for situation in table.situations:

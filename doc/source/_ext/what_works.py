@@ -7,6 +7,7 @@ import sys
 from docutils import nodes
 from docutils.parsers.rst import Directive
 from docutils.statemachine import StringList
+import messages_table
 import operations_table
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -17,15 +18,14 @@ class WhatWorks(Directive):
     def run(self):
         if str(ROOT) not in sys.path:
             sys.path.insert(0, str(ROOT))
-        from cinder_localclone.core import encryption_exceptions  # noqa: F401
-        from cinder_localclone.core import outcomes
+        from cinder_localclone.core import user_messages
         from lab.operations import table
         self.state.document.settings.env.note_dependency(str(table.PATH))
         container = nodes.container()
         self.state.nested_parse(
             StringList(operations_table.rst(table.read(), {
-                each.id: each.text for each in
-                outcomes.USER_MESSAGES.values()}), source=str(table.PATH)),
+                each.code: messages_table.problem(each) for each in
+                user_messages.MESSAGES.values()}), source=str(table.PATH)),
             self.content_offset, container)
         return [container]
 

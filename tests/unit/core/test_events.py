@@ -14,8 +14,9 @@ import testtools
 
 from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
-from cinder_localclone.core import outcomes
 from cinder_localclone.core import state
+from cinder_localclone.core import user_messages
+from cinder_localclone.core.user_messages import Action
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import source
 from cinder_localclone.service import assembly
@@ -148,7 +149,7 @@ class EventsTest(testtools.TestCase):
         error = exceptions.NoFreeSpace('no')
         before = events.counts()['refusals'].get('no_free_space', 0)
         with mock.patch.object(messages.api, 'API'):
-            messages.tell_owner(None, 'v', error)
+            messages.tell_member(None, 'v', error, Action.ATTACH)
         self.assertEqual(before + 1,
                          events.counts()['refusals']['no_free_space'])
 
@@ -175,7 +176,7 @@ class CountedTest(testtools.TestCase):
         self.assertEqual(
             {each.name for each in events.all_events()},
             set(found['events']))
-        self.assertEqual({key.lower() for key in outcomes.USER_MESSAGES},
+        self.assertEqual({key.lower() for key in user_messages.MESSAGES},
                          set(found['refusals']))
         move_id, = world.move_records
         self.assertEqual({move_id}, set(found['copies']))

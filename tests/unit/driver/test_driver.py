@@ -17,8 +17,9 @@ from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import move_record
-from cinder_localclone.core import outcomes
 from cinder_localclone.core import state
+from cinder_localclone.core import user_messages
+from cinder_localclone.core.user_messages import Action
 from cinder_localclone.core import volume_types
 from cinder_localclone.driver import driver
 from cinder_localclone.driver import stats
@@ -70,7 +71,7 @@ class DriverTest(Case):
             self.assertRaises(type(error), self.driver.extend_volume,
                               volume(), 2)
         told = api.API().create.call_args
-        self.assertEqual(outcomes.USER_MESSAGES[key].detail,
+        self.assertEqual(user_messages.MESSAGES[key].detail(Action.EXTEND),
                          told.kwargs['detail'])
         self.assertEqual(message_field.Action.EXTEND_VOLUME, told.args[1])
 
@@ -231,7 +232,7 @@ class DriverTest(Case):
             self.assertRaises(
                 type(error), self.driver.initialize_connection, volume(),
                 {'host': 'n2', 'mountpoint': '/dev/vdb'})
-        self.assertEqual(outcomes.USER_MESSAGES['FAILED'].detail,
+        self.assertEqual(user_messages.FAILED.detail(Action.ATTACH),
                          api.API().create.call_args.kwargs['detail'])
         self.node.attachments.drop_attachment.assert_called_once_with(
             'v', 'own')
@@ -304,19 +305,40 @@ class DriverTest(Case):
         self.node.volumes.wanted_encryption.side_effect = found('no')
         with mock.patch.object(messages, 'api') as api:
             self.assertRaises(error, self.driver.create_volume, volume())
-        self.assertEqual(outcomes.USER_MESSAGES[told].detail,
+        self.assertEqual(user_messages.MESSAGES[told].detail(Action.CREATE),
                          api.API().create.call_args.kwargs['detail'])
         self.node.lvm.create_lv.assert_not_called()
 
-    def test_owner_is_told_why_a_type_cannot_be_changed(self):
+    def test_owner_is_told_why_a_plain_volume_is_not_created(self):
+        """Cinder says only that its driver has failed."""
+        new = self.node.volumes.volume.return_value = volume(
+            status='creating')
+        self.node.lvm.create_lv.side_effect = exceptions.NoArchive(
+            host='h', directory='d', free=0)
+        with mock.patch.object(messages, 'api') as api:
+            self.assertRaises(exceptions.NoArchive,
+                              self.driver.create_volume, new)
+        self.assertEqual(
+            user_messages.STORAGE_FAULT.detail(Action.CREATE),
+            api.API().create.call_args.kwargs['detail'])
+
+    @ddt.data(
+        (encryption_exceptions.EncryptionChange(volume='v'),
+         'ENCRYPTION_CHANGE'),
+        (encryption_exceptions.InvalidPaceType(volume='v', reason='r'),
+         'PACE_TYPE'),
+        (exceptions.Busy(what='w', host='h', seconds=1), 'BUSY'),
+        (KeyError('x'), 'NOT_RETYPED'))
+    @ddt.unpack
+    def test_owner_is_told_why_a_type_cannot_be_changed(self, error, key):
         with mock.patch.object(messages, 'api') as api, mock.patch.object(
-                driver.migrate, 'retype', side_effect=(
-                    encryption_exceptions.EncryptionChange(volume='v'))):
+                driver.migrate, 'retype', side_effect=error):
             self.assertRaises(
-                encryption_exceptions.EncryptionChange, self.driver.retype,
+                type(error), self.driver.retype,
                 'context', volume(), mock.Mock(extra_specs={}), {}, {})
-        self.assertEqual(outcomes.USER_MESSAGES['ENCRYPTION_CHANGE'].detail,
-                         api.API().create.call_args.kwargs['detail'])
+        self.assertEqual(
+            user_messages.MESSAGES[key].detail(Action.RETYPE),
+            api.API().create.call_args.kwargs['detail'])
 
     def test_a_new_volume(self):
         new = self.node.volumes.volume.return_value = volume(
@@ -367,8 +389,9 @@ class DriverTest(Case):
                 self.assertRaises(type(error), self.driver.delete_volume,
                                   volume())
             api.return_value.create.assert_called_once_with(
-                'context', messages.DELETE, resource_type='VOLUME',
-                resource_uuid='v', detail=outcomes.USER_MESSAGES[key].detail)
+                'context', Action.DELETE.value.cinder,
+                resource_type='VOLUME', resource_uuid='v',
+                detail=user_messages.MESSAGES[key].detail(Action.DELETE))
 
     def test_delete_when_it_could_not_be_created(self):
         """Cinder has taken the host off the row, and asked another one."""
@@ -400,7 +423,7 @@ class DriverTest(Case):
                 self.driver.initialize_connection, volume(), {'host': 'n2'})
         told = api.API().create.call_args
         self.assertEqual('v', told.kwargs['resource_uuid'])
-        self.assertEqual(outcomes.USER_MESSAGES['PEER_UNREACHABLE'].detail,
+        self.assertEqual(user_messages.PEER_UNREACHABLE.detail(Action.ATTACH),
                          told.kwargs['detail'])
 
     def test_forced_detach_ends_all_connections(self):
@@ -534,29 +557,16 @@ class OptionsTest(testtools.TestCase):
 
 class MessagesTest(testtools.TestCase):
 
-    def test_every_error_has_its_text(self):
-        for kind in vars(exceptions).values():
-            if isinstance(kind, type) and issubclass(
-                    kind, exceptions.LocalCloneError):
-                self.assertIs(
-                    kind.user_message,
-                    outcomes.USER_MESSAGES[kind.user_message.key])
-
-    def test_ids_are_unique_and_fit(self):
-        ids = [each.id for each in outcomes.USER_MESSAGES.values()]
-        self.assertEqual(len(ids), len(set(ids)))
-        self.assertTrue(all(len(each) <= 10 for each in ids))
-
     def test_cinder_translates_them(self):
-        from cinder.message import message_field
         messages.load(None)
         messages.load(None)
-        for number, text in (
-                each.detail for each in outcomes.USER_MESSAGES.values()):
+        for number, text in user_messages.details():
             self.assertEqual(text, message_field.translate_detail(number))
-        number, text = messages.MOVE
-        self.assertEqual(text, message_field.translate_action(number))
-        self.assertEqual(1, message_field.Action.ALL.count(messages.MOVE))
+        for action in Action:
+            number, text = action.value.cinder
+            self.assertEqual(text, message_field.translate_action(number))
+        for table in (message_field.Detail.ALL, message_field.Action.ALL):
+            self.assertEqual(len(table), len({each for each, _ in table}))
 
 
 @ddt.ddt

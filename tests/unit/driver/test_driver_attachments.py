@@ -51,7 +51,7 @@ class ConnectTest(records_case.Base):
         self.cinder = api.API()
         for owner, name, act in (
                 (self.cinder.volume_rpcapi, 'attachment_update', self.update),
-                (messages, 'tell_owner', mock.Mock())):
+                (messages, 'tell_member', mock.Mock())):
             self.useFixture(fixtures.MockPatchObject(owner, name, act))
 
     def attach(self, host=None):

@@ -15,8 +15,9 @@ from cinder.volume import volume_types
 import ddt
 
 from cinder_localclone.core import exceptions
-from cinder_localclone.core import outcomes
 from cinder_localclone.core import state
+from cinder_localclone.core import user_messages
+from cinder_localclone.core.user_messages import Action
 from cinder_localclone.driver import driver
 from tests.helpers import database
 
@@ -61,7 +62,7 @@ class EncryptedTypeTest(database.TestCase):
             self.owner, message_field.Action.CREATE_VOLUME_FROM_BACKEND,
             resource_type=message_field.Resource.VOLUME,
             resource_uuid=volume.id,
-            detail=outcomes.USER_MESSAGES['ENCRYPTED'].detail)
+            detail=user_messages.MESSAGES['ENCRYPTED'].detail(Action.CREATE))
 
     @ddt.data({}, {'encryption_key_id': fake.ENCRYPTION_KEY_ID},
               {'source_volid': fake.VOLUME2_ID})

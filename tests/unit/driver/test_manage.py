@@ -8,14 +8,13 @@ import ddt
 import fixtures
 
 from cinder_localclone.core import exceptions
-from cinder_localclone.core import outcomes
+from cinder_localclone.core import user_messages
+from cinder_localclone.core.user_messages import Action
 from cinder_localclone.core import volume_types
 from cinder_localclone.service import messages
 from tests.helpers import driver_case
 
 NOT = exceptions.CannotManage(lv='x', host='h', reason='it is open')
-CREATE = message_field.Action.CREATE_VOLUME_FROM_BACKEND
-UNMANAGE = message_field.Action.UNMANAGE_VOLUME
 ID = '%08d-0000-4000-8000-000000000000' % 1
 
 
@@ -39,8 +38,10 @@ class ManageDriverTest(driver_case.Case):
 
     def assertTold(self, action, key):
         self.told.assert_called_once_with(
-            'context', action, resource_type=message_field.Resource.VOLUME,
-            resource_uuid='v', detail=outcomes.USER_MESSAGES[key].detail)
+            'context', action.value.cinder,
+            resource_type=message_field.Resource.VOLUME,
+            resource_uuid='v',
+            detail=user_messages.MESSAGES[key].detail(action))
         self.told.reset_mock()
 
     def test_volumes(self):
@@ -57,9 +58,9 @@ class ManageDriverTest(driver_case.Case):
         self.volumes.unmanage.assert_called_once_with(self.node, 'v')
         self.told.assert_not_called()
 
-    @ddt.data((NOT, 'NOT_MANAGED'), (KeyError('x'), 'NOT_MANAGED'),
+    @ddt.data((NOT, 'NOT_MANAGED'), (KeyError('x'), 'MANAGE_FAILED'),
               (exceptions.MissingData(what='x', volume='v', host='h'),
-               'DATA_MISSING'))
+               'MANAGE_FAILED'))
     @ddt.unpack
     def test_who_wanted_to_manage_it_is_told(self, error, key):
         self.volumes.get_size.side_effect = error
@@ -67,13 +68,13 @@ class ManageDriverTest(driver_case.Case):
         for call in (self.driver.manage_existing_get_size,
                      self.driver.manage_existing):
             self.assertRaises(type(error), call, driver_case.volume(), {})
-            self.assertTold(CREATE, key)
+            self.assertTold(Action.MANAGE, key)
 
     @ddt.data(
         (exceptions.CannotUnmanage(volume='v', reason='r'),
          'NOT_UNMANAGED'),
         (exceptions.CommandFailed(command='c', code=5, stderr=''),
-         'NOT_UNMANAGED'),
+         'UNMANAGE_FAILED'),
         (exceptions.HomeUnreachable(host='h', method='unmanage', seconds=1),
          'HOME_UNREACHABLE'))
     @ddt.unpack
@@ -81,14 +82,14 @@ class ManageDriverTest(driver_case.Case):
         self.volumes.unmanage.side_effect = error
         self.assertRaises(type(error), self.driver.unmanage,
                           driver_case.volume())
-        self.assertTold(UNMANAGE, key)
+        self.assertTold(Action.UNMANAGE, key)
 
     def test_what_the_driver_encrypts_stays_managed(self):
         recorded = volume_types.Recorded(16 << 20, 'k')
         self.node.volumes.volume.return_value.provider_id = str(recorded)
         self.assertRaises(exceptions.CannotUnmanage, self.driver.unmanage,
                           driver_case.volume())
-        self.assertTold(UNMANAGE, 'NOT_UNMANAGED')
+        self.assertTold(Action.UNMANAGE, 'NOT_UNMANAGED')
         self.volumes.unmanage.assert_not_called()
 
     def test_nothing_is_managed_that_would_have_to_be_encrypted(self):
@@ -98,7 +99,7 @@ class ManageDriverTest(driver_case.Case):
                      self.driver.manage_existing):
             self.assertRaises(exceptions.CannotManage, call,
                               driver_case.volume(), {'source-name': 'x'})
-            self.assertTold(CREATE, 'NOT_MANAGED')
+            self.assertTold(Action.MANAGE, 'NOT_MANAGED')
         self.volumes.manage.assert_not_called()
 
     def test_what_cinders_manager_makes_of_refusals(self):

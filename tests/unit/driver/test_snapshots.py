@@ -11,7 +11,8 @@ import fixtures
 from taskflow.types import failure
 
 from cinder_localclone.core import exceptions
-from cinder_localclone.core import outcomes
+from cinder_localclone.core import user_messages
+from cinder_localclone.core.user_messages import Action
 from cinder_localclone.driver import driver
 from cinder_localclone.service import messages
 from tests.helpers import driver_case
@@ -51,7 +52,18 @@ class ImageDriverTest(driver_case.Case):
             'context', message_field.Action.SNAPSHOT_CREATE,
             resource_type=message_field.Resource.VOLUME_SNAPSHOT,
             resource_uuid='s',
-            detail=outcomes.USER_MESSAGES['POOL_FULL'].detail)
+            detail=user_messages.MESSAGES['POOL_FULL'].detail(
+                Action.SNAPSHOT))
+
+    def test_backup_is_told_the_cause_of_its_clone(self):
+        """Cinder makes a clone of a volume in use, to read from it."""
+        try:
+            raise exceptions.NotCreated(str(FULL)) from FULL
+        except exceptions.NotCreated as error:
+            for action, key in ((Action.BACKUP, 'POOL_FULL'),
+                                (Action.ATTACH, 'FAILED')):
+                self.assertEqual(
+                    key, messages.message_about(error, action).key)
 
     @ddt.data(None, FULL)
     def test_backup_that_cannot_begin(self, error):
@@ -71,7 +83,8 @@ class ImageDriverTest(driver_case.Case):
                 'context', message_field.Action.BACKUP_CREATE,
                 resource_type=message_field.Resource.VOLUME_BACKUP,
                 resource_uuid='b',
-                detail=outcomes.USER_MESSAGES['POOL_FULL'].detail)
+                detail=user_messages.MESSAGES['POOL_FULL'].detail(
+                    Action.BACKUP))
         else:
             self.assertEqual(('device', True), self.driver.get_backup_device(
                 'context', backup))
@@ -125,8 +138,8 @@ class ImageDriverTest(driver_case.Case):
             None, None, None, None, True)
         self.assertTrue(failure.Failure.from_exception(error).check(
             *task.no_reschedule_types))
-        self.assertEqual(outcomes.USER_MESSAGES['POOL_FULL'].detail,
-                         self.told.call_args.kwargs['detail'])
+        self.assertEqual(user_messages.MESSAGES['POOL_FULL'].detail(
+            Action.CLONE), self.told.call_args.kwargs['detail'])
         self.assertEqual('v', self.told.call_args.kwargs['resource_uuid'])
 
     def test_an_image_that_is_downloaded_instead_is_no_news(self):
@@ -144,15 +157,15 @@ class ImageDriverTest(driver_case.Case):
                 'volume_encryption_metadata_get',
                 return_value={'provider': 'luks2'}):
             self.assertRaises(exceptions.NotCreated, getattr(self, birth))
-        self.assertEqual(outcomes.USER_MESSAGES['ENCRYPTED'].detail,
-                         self.told.call_args.kwargs['detail'])
+        self.assertEqual(user_messages.MESSAGES['ENCRYPTED'].detail(
+            Action.CLONE), self.told.call_args.kwargs['detail'])
         self.assertEqual([], self.births.mock_calls)
 
     def test_unexpected_errors_are_not_said_to_be_of_a_connection(self):
         self.births.from_snapshot.side_effect = KeyError('x')
         self.assertRaises(exceptions.NotCreated, self.from_snapshot)
-        self.assertEqual(outcomes.USER_MESSAGES['CREATE_FAILED'].detail,
-                         self.told.call_args.kwargs['detail'])
+        self.assertEqual(user_messages.MESSAGES['CREATE_FAILED'].detail(
+            Action.CLONE), self.told.call_args.kwargs['detail'])
 
     def test_cached_images_are_used_wherever_they_are(self):
         stats = self.driver.get_volume_stats(refresh=True)

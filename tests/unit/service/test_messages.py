@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What owners and operators read: frozen ids, and a text for each error."""
+"""What operators read of each error; and members, of peers."""
 
-import hashlib
 from unittest import mock
 
 import ddt
@@ -13,101 +12,10 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import outcomes
 from cinder_localclone.core.outcomes import Outcome
 from cinder_localclone.core import rpc as core_rpc
+from cinder_localclone.core.user_messages import Action
 from cinder_localclone.service import endpoint  # noqa: F401, the methods
 from cinder_localclone.service import messages
 from cinder_localclone.service import rpc
-
-#: Ids are stored in Cinder's database, and so is their meaning: a text may
-#: be corrected (and its digest here), but never say something else.
-FROZEN = {
-    'LC00': ('FAILED', '862ce1'),
-    'LC01': ('REFUSED', '762bb2'),
-    'LC02': ('PEER_UNREACHABLE', 'e42e64'),
-    'LC03': ('NO_FREE_SPACE', '763ef1'),
-    'LC04': ('NOT_READY', '1db9de'),
-    'LC05': ('SOURCE_BUSY', 'ef5a01'),
-    'LC06': ('WRONG_SOURCE', 'e61de9'),
-    'LC07': ('MOVE_BUSY', '9cfd15'),
-    'LC08': ('DATA_MISSING', '96a639'),
-    'LC09': ('TIMEOUT', 'bb4dac'),
-    'LC10': ('ATTACHED_ELSEWHERE', 'b52ef1'),
-    'LC11': ('HOME_UNREACHABLE', '9b5fa3'),
-    'LC12': ('SOURCE_UNREACHABLE', 'a93387'),
-    'LC13': ('METADATA_TOO_SMALL', '276e7d'),
-    'LC14': ('METADATA_LOST', '581d2c'),
-    'LC15': ('CLONE_FAILED', '337cbb'),
-    'LC16': ('DESTINATION_WRITTEN', '194ffa'),
-    'LC17': ('ENCRYPTED', '25be98'),
-    'LC18': ('NO_SPACE_TO_EXTEND', '7d2631'),
-    'LC19': ('NOT_EXTENDED', 'ab301f'),
-    'LC20': ('CREATE_FAILED', '49e559'),
-    'LC21': ('BEING_COPIED', 'e64a85'),
-    'LC22': ('NEEDS_THIN', 'c42b93'),
-    'LC23': ('POOL_FULL', 'f1f139'),
-    'LC24': ('FOREIGN_IMAGE', 'ddbedb'),
-    'LC25': ('SNAPSHOT_UNREACHABLE', 'd01e44'),
-    'LC26': ('NOT_MOVED', '58e107'),
-    'LC27': ('NOT_MOVABLE', '67ae06'),
-    'LC28': ('FOLLOWS_INSTANCE', 'b9e275'),
-    'LC29': ('NOT_REVERTED', 'a1842c'),
-    'LC30': ('NOT_MANAGED', 'a4d877'),
-    'LC31': ('NOT_UNMANAGED', '782767'),
-    'LC32': ('ENCRYPTION_TYPE', '4b2713'),
-    'LC33': ('KEY_UNREADABLE', '92488c'),
-    'LC34': ('ENCRYPTION_CHANGE', '64082f'),
-    'LC35': ('ENCRYPTED_REMOTE', '7fa9e5'),
-    'LC36': ('KEY_UNAVAILABLE', '232f17'),
-    'LC37': ('HEADER_DAMAGED', '557eb8'),
-    'LC38': ('MOVES_COLD', '0ddca1'),
-    'LC39': ('NOT_AT_REST', '6833b7'),
-    'LC40': ('FRESH_ENCRYPTED', 'e7a010'),
-    'LC41': ('REENCRYPTING', '286764'),
-    'LC42': ('KEEPS_SIZE', '8da87a'),
-    'LC43': ('PACE_TYPE', '7d0106'),
-    'LC44': ('NOT_DELETED', '19e68b'),
-    'LC45': ('HALF_DELETED', '7ee73e'),
-    'LC46': ('DELETE_FAILED', '4ee36b'),
-    'LC47': ('EXTEND_AGAIN', '954faa'),
-    'LC48': ('USER_UNREACHABLE', '10d751'),
-}
-#: What the errors tell the owner, where it is not that the volume could not
-#: be connected.
-TOLD = {
-    'BeingCopied': 'LC21', 'NotCreated': 'LC20',
-    'CloneFailed': 'LC15', 'Busy': 'LC07', 'CommandTimeout': 'LC09',
-    'DestinationWritten': 'LC16', 'EncryptionUnsupported': 'LC17',
-    'ForeignImage': 'LC24', 'NeedsThin': 'LC22', 'PoolFull': 'LC23',
-    'TooLate': 'LC00',
-    'IsDeferred': 'LC28', 'NotMovable': 'LC27',
-    'InvalidTransition': 'LC07',
-    'LoginFailed': 'LC12', 'MetadataLost': 'LC14',
-    'MetadataTooSmall': 'LC13', 'MissingData': 'LC08',
-    'NoFreeSpace': 'LC03', 'NoSpaceToExtend': 'LC18',
-    'NotReady': 'LC04', 'NotReverted': 'LC29', 'PeerUnreachable': 'LC02',
-    'HomeUnreachable': 'LC11', 'SnapshotUnreachable': 'LC25',
-    'UserUnreachable': 'LC48', 'PeerDown': 'LC02',
-    'Refused': 'LC01', 'SourceBusy': 'LC05', 'SourceUnreachable': 'LC12',
-    'StaleMove': 'LC07', 'VolumeIsMoving': 'LC07', 'WrongSource': 'LC06',
-}
-#: The same of what has to do with encryption.
-OF_ENCRYPTION = {
-    'CannotReencrypt': 'LC00', 'OtherKeys': 'LC00',
-    'NoSpaceToReencrypt': 'LC00', 'Reencrypting': 'LC41',
-    'StillReencrypting': 'LC05', 'Interrupted': 'LC05',
-    'InvalidEncryptionType': 'LC32', 'KeyUnreadable': 'LC33',
-    'EncryptionChange': 'LC34', 'NotThere': 'LC35', 'KeyUnavailable': 'LC36',
-    'HeaderDamaged': 'LC37', 'ForeignHeader': 'LC37',
-    'OpenedOtherwise': 'LC37',
-    'NotRecovered': 'LC41', 'NotEnded': 'LC37', 'HeaderInUse': 'LC41',
-    'MovesCold': 'LC38',
-    'NotAtRest': 'LC39', 'KeepsSize': 'LC42',
-    'InvalidPaceType': 'LC43',
-    'WouldReadNoise': 'LC40', 'NotBlank': 'LC20',
-    # Nothing that an owner could do anything about.
-    'KeyRefused': 'LC00', 'WrongKey': 'LC00', 'NotSealed': 'LC00',
-    'LastKey': 'LC00', 'KeyNotChanged': 'LC00', 'OddSize': 'LC00',
-    'NoBackup': 'LC00', 'StaleBackup': 'LC00',
-}
 
 
 def kinds():
@@ -119,35 +27,19 @@ def kinds():
                 yield kind
 
 
-def digest(text):
-    return hashlib.sha256(text.encode()).hexdigest()[:6]
+def reads(error):
+    """The only message of an error, by its key."""
+    message, = error.member_reads
+    return message.key
 
 
 class MessagesTest(testtools.TestCase):
 
-    def test_ids_keep_their_meaning(self):
-        self.assertEqual(FROZEN, {
-            each.id: (each.key, digest(each.text))
-            for each in outcomes.USER_MESSAGES.values()})
-
-    def test_what_each_error_tells_the_owner(self):
-        for name, kind in vars(exceptions).items():
-            if name in TOLD:
-                self.assertEqual(
-                    TOLD[name], kind.user_message.id, name)
-        self.assertTrue(set(TOLD) <= set(vars(exceptions)))
-
-    def test_what_each_error_of_encryption_tells_the_owner(self):
-        self.assertEqual(OF_ENCRYPTION, {
-            name: kind.user_message.id
-            for name, kind in vars(encryption_exceptions).items()
-            if isinstance(kind, type) and issubclass(
-                kind, exceptions.LocalCloneError)})
-
     def test_what_keeps_an_owner_from_being_told_hides_nothing(self):
         """A context that was built without a request has no project."""
         for context in (None, object()):
-            messages.tell_owner(context, 'v', exceptions.Refused('no'))
+            messages.tell_member(context, 'v', exceptions.Refused('no'),
+                                 Action.ATTACH)
 
 
 @ddt.ddt
@@ -201,8 +93,6 @@ class ErrorsTest(testtools.TestCase):
 
         self.assertEqual(('other', '', Outcome.UNKNOWN), (
             Other.message, Other.remedy, Other.outcome))
-        self.assertIs(encryption_exceptions.HeaderDamaged.user_message,
-                      Other.user_message)
 
     def test_a_class_has_no_text_beside_these(self):
         self.assertRaises(TypeError, type, 'Other', (
@@ -232,14 +122,6 @@ class ErrorsTest(testtools.TestCase):
         for kind in (exceptions.NotReverted, exceptions.LocalCloneError):
             self.assertTrue(str(kind(volume='v', reason=reason)).endswith(
                 reason))
-
-    def test_what_is_taken_is_not_registered_again(self):
-        before = dict(outcomes.USER_MESSAGES)
-        for key, number in (('FAILED', 'LC99'), ('OTHER', 'LC00')):
-            self.assertRaises(ValueError, outcomes.register_message, key,
-                              number,
-                              'text')
-        self.assertEqual(before, outcomes.USER_MESSAGES)
 
     def test_each_error_is_known_by_its_name(self):
         for kind in kinds():
@@ -282,11 +164,11 @@ class ErrorsTest(testtools.TestCase):
         error = self.assertRaises(
             exceptions.PeerUnreachable, client.call, 'h',
             core_rpc.METHODS[method], {})
-        self.assertEqual(key, error.user_message.key)
+        self.assertEqual(key, reads(error))
         # A node that is asked by another one tells that one.
         forwarded = rpc._as_own(oslo_messaging.RemoteError(
             type(error).__name__, str(error)), 'n2@l')
-        self.assertEqual(key, forwarded.user_message.key)
+        self.assertEqual(key, reads(forwarded))
 
     def test_lock(self):
         self.assertIn('Volume v is still locked by another request on h', str(

@@ -27,6 +27,7 @@ from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.interfaces import peers
 from cinder_localclone.core import rpc as methods
 from cinder_localclone.core import state
+from cinder_localclone.core.user_messages import Action
 from cinder_localclone.service import endpoint
 from cinder_localclone.service import messages
 from cinder_localclone.service import rpc as peer
@@ -471,9 +472,10 @@ class BusTest(testtools.TestCase):
         self.assertIs(kind, type(error))
         self.assertEqual(str(raised), str(error))
         with mock.patch.object(messages, 'api') as api:
-            messages.tell_owner(None, 'v', error)
-        self.assertEqual(raised.user_message.detail,
-                         api.API().create.call_args.kwargs['detail'])
+            for each in (error, raised):
+                messages.tell_member(None, 'v', each, Action.ATTACH)
+        first, second = api.API().create.call_args_list
+        self.assertEqual(first, second)
 
 
 class DeclaringTest(testtools.TestCase):
@@ -576,7 +578,7 @@ class DeclaringTest(testtools.TestCase):
     def test_two_of_one_name(self):
         self.declare()
         self.assertRaises(ValueError, methods.method('act'),
-                          exceptions.cause)
+                          exceptions.class_named)
 
     def test_declared_below_and_done_above(self):
         @methods.declared('sweep')

@@ -11,6 +11,8 @@ from cinder_localclone.core import boot_plan
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
+from cinder_localclone.core.user_messages import Action
+from cinder_localclone.service import messages
 from cinder_localclone.volumes import connect
 from cinder_localclone.volumes import decision
 from tests.helpers.attach_case import A
@@ -199,14 +201,16 @@ class ConnectTest(Base):
     def test_refused_without_an_initiator(self):
         error = self.assertRaises(exceptions.Refused, self.connect,
                                   {'host': 'x'})
-        self.assertEqual('REFUSED', error.user_message.key)
+        self.assertEqual('REFUSED', messages.message_about(
+            error, Action.ATTACH).key)
         self.assertIn('to x', str(error))
 
     def test_refused_while_another_instance_has_it(self):
         self.volume.volume_attachment = [
             attachment('a', 'other'), attachment(None)]
         error = self.assertRaises(exceptions.Refused, self.connect, ON_B)
-        self.assertEqual('ATTACHED_ELSEWHERE', error.user_message.key)
+        self.assertEqual('ATTACHED_ELSEWHERE', messages.message_about(
+            error, Action.ATTACH).key)
 
     def test_refused_while_a_live_migration_begins(self):
         self.attach('in-use', 'a', None)
@@ -215,7 +219,8 @@ class ConnectTest(Base):
         self.attach('in-use', None)
         error = self.assertRaises(exceptions.Refused, self.connect, ON_A,
                                   self.b)
-        self.assertEqual('MOVE_BUSY', error.user_message.key)
+        self.assertEqual('MOVE_BUSY', messages.message_about(
+            error, Action.ATTACH).key)
 
     def test_where_it_does_not_live(self):
         self.assertRaises(exceptions.StaleMove, self.connect, ON_B, self.b)

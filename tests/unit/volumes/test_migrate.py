@@ -20,10 +20,11 @@ from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
-from cinder_localclone.core import outcomes
 from cinder_localclone.core import rows
 from cinder_localclone.core.state import Asked
 from cinder_localclone.core.state import Event
+from cinder_localclone.core import user_messages
+from cinder_localclone.core.user_messages import Action
 from cinder_localclone.db import interrupted
 from cinder_localclone.service import messages
 from cinder_localclone.volumes import delete
@@ -46,9 +47,9 @@ class Base(cinder_case.Base):
         with mock.patch.object(messages, 'api') as api:
             raised = self.assertRaises(error, call, driver)
         found = api.API().create.call_args
-        self.assertEqual(outcomes.USER_MESSAGES[key].detail,
+        self.assertEqual(user_messages.MESSAGES[key].detail(Action.MOVE),
                          found.kwargs['detail'])
-        self.assertEqual(messages.MOVE, found.args[1])
+        self.assertEqual(Action.MOVE.value.cinder, found.args[1])
         self.assertEqual(self.row.id, found.kwargs['resource_uuid'])
         return str(raised)
 
@@ -160,13 +161,13 @@ class WithinTest(Base):
         volume.save()
         self.told(self.home, lambda driver: driver.migrate_volume(
             self.context, self.volume(), cinder_case.ELSEWHERE),
-            exceptions.StaleMove, 'MOVE_BUSY')
+            exceptions.StaleMove, 'CHANGED')
 
     def test_at_a_stale_home(self):
         volume = self.volume()
         volume.host = B + '#p'
         volume.save()
-        self.told(self.home, self.migrate, exceptions.StaleMove, 'MOVE_BUSY')
+        self.told(self.home, self.migrate, exceptions.StaleMove, 'CHANGED')
 
     def test_what_is_attached_follows_its_instance(self):
         self.attach()
@@ -547,8 +548,7 @@ class IntoTest(Base):
         self.lvm.lvs.return_value = {
             self.copy.name: mock.Mock(tags=frozenset())}
         self.handles.devices.return_value = {}
-        exports = self.there.service.node.exports
-        exports.has_open_unexported.return_value = False
+        self.there.service.node.exports.has_open_unexported.return_value = False
 
     def test_what_is_the_volumes_own_by_now_keeps_its_handle(self):
         self.half_finished()
@@ -575,8 +575,7 @@ class IntoTest(Base):
         self.show('9:1', opened)
         self.handles.devices.return_value = (
             self.handles.survey.return_value.devices)
-        exports = self.there.service.node.exports
-        exports.has_open_unexported.return_value = False
+        self.there.service.node.exports.has_open_unexported.return_value = False
         if opened:
             self.assertRaises(exceptions.SourceBusy, self.prepare, move)
         else:

@@ -11,6 +11,7 @@ import testtools
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
+from cinder_localclone.core.user_messages import Action
 from cinder_localclone.driver import snapshots
 from cinder_localclone.service import messages
 from cinder_localclone.volumes import interrupted
@@ -281,7 +282,8 @@ class DriverTest(testtools.TestCase):
                               driver.revert_to_snapshot, None, row,
                               types.SimpleNamespace(id='s'))
         driver.service.node.volumes.keep.assert_called_once_with('v', 'n')
-        self.assertEqual(messages.REVERT, api.API().create.call_args.args[1])
+        self.assertEqual(Action.REVERT.value.cinder,
+                         api.API().create.call_args.args[1])
 
     def test_no_other_snapshot_is_taken_first(self):
         self.assertFalse(
