@@ -246,6 +246,9 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
     import rtslib_fb
     privsep.require(iscsi.is_iqn(iqn), iqn)
     privsep.require(names.is_backstore(name), name)
+    # Else a path would lead rtslib to the target of another program.
+    privsep.require(iscsi.is_initiator(initiator), initiator)
+    privsep.require(iscsi.is_address(address), address)
     privsep.require(
         os.path.dirname(device) == '/dev/mapper'
         and names.is_device(os.path.basename(device)), device)

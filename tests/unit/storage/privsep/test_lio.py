@@ -41,8 +41,10 @@ class ForeignTest(Case):
               {'name': STORE + 'x'}, {'iqn': IQN + 'x'}, {'iqn': '../' + IQN},
               {'device': '/dev/mapper/other'}, {'device': '/dev/sda'},
               {'device': '/dev/mapper/localclone-crypt-' + V1},
-              {'device': '/dev/' + STORE},
-              {'device': '/dev/mapper/x/../' + STORE})
+              {'device': '/dev/' + STORE}, {'initiator': ''},
+              {'initiator': HOST + '/../../../../iqn.y/tpgt_1/acls/' + HOST},
+              {'address': '../../../iqn.y/tpgt_1/np/192.0.2.11'},
+              {'address': 'host'}, {'device': '/dev/mapper/x/../' + STORE})
     def test_exports(self, changes):
         self.assertRaises(exceptions.Foreign, export, **changes)
         self.assertEqual([], self.lio.steps)
