@@ -226,6 +226,42 @@ class ForgettingTest(ended_move_case.Base):
         self.check_forgotten(world, B)
         self.check_lost(world, volume)
 
+    def test_home_of_a_copy_whose_volume_names_another_node(self):
+        """A guest was at the home alone: the move does not go back."""
+        world, volume, _expected = self.begin()
+        world.nodes[A].move(volume, B)
+        volume.host = C + '#p'
+        self.lose(world.nodes[B])
+        step, = self.plan(world, B)
+        self.assertIn('writes since its move began; the LV volume-%s on %s'
+                      % (volume.id, A), step.lost)
+        step.act()
+        self.assertEqual((C + '#p', 'error'), (volume.host, volume.status))
+
+    def begin_live(self, world, volume, host):
+        """A live move is recorded, no more."""
+        world.nodes[A].node.moves.begin(
+            volume, host + '#p', Event.LIVE_MOVE_BEGUN, worlds.GEOMETRY,
+            lambda record: record, 'CHAP u s', 'i')
+
+    def test_uncommitted_move_from_a_home_that_no_row_names(self):
+        world, volume, _expected = self.begin()
+        self.begin_live(world, volume, C)
+        volume.host = B + '#p'
+        self.lose(world.nodes[A])
+        step, = self.plan(world, A)
+        self.assertEqual('the whole volume', step.lost)
+
+    def test_uncommitted_move_to_the_node_that_a_row_names(self):
+        world, volume, _expected = self.begin()
+        self.begin_live(world, volume, B)
+        volume.host = B + '#p'
+        self.lose(world.nodes[B])
+        of_move, of_home = self.plan(world, B)
+        self.assertEqual(('uncommitted move to it', forget.NOTHING),
+                         (of_move.what, of_move.lost))
+        self.assertEqual('at ' + A, of_home.then)
+
     def test_row_deleted_since_it_was_listed(self):
         world, volume, _expected = self.lost_home()
         with mock.patch.object(records.SimVolumes, 'volume',
@@ -469,6 +505,19 @@ class CommandTest(ended_move_case.Base):
         self.assertIn('did not answer', self.run_command(B, '--yes')[1])
         self.assertEqual(A, self.world.home(self.volume).host)
         self.services.assert_not_called()
+
+    def test_of_another_backend(self):
+        code, said = self.run_command('d@other', '--yes')
+        self.assertEqual(1, code)
+        self.assertIn('d@other is not a node of the backend l', said)
+        self.services.assert_not_called()
+
+    def test_migration_of_cinder_that_has_ended(self):
+        worlds.SimInterrupted.end_interrupted.return_value = {'v': 'error'}
+        _code, rows = self.run_command(B, '--yes')
+        self.assertEqual(
+            {'Volume': 'v', 'What': 'Cinder\'s own migration has ended: '
+             'error'}, rows[0])
 
     def test_of_another_backend_that_is_up(self):
         other = self.world.create_volume(B)
