@@ -469,6 +469,7 @@ class CommandTest(ended_move_case.Base):
         code, rows = self.run_command(B, '--yes')
         self.assertEqual((0, {}), (code, self.world.move_records))
         self.services.assert_called_once_with(B)
+        self.backend.ask.assert_any_call(C, 'describe')
         self.assertEqual(['the cleanup is cancelled',
                           'the volume service is forgotten'],
                          [row['What'] for row in rows])
