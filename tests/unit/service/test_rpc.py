@@ -78,6 +78,32 @@ class ClientTest(testtools.TestCase):
                                   error)
         self.assertIn('n2@l did not answer "prepare" within 40', str(error))
 
+    @ddt.data(('delete', exceptions.HomeUnreachable),
+              ('create_backing', exceptions.SnapshotUnreachable),
+              ('begin_remote', exceptions.UserUnreachable),
+              ('prepare', exceptions.PeerUnreachable),
+              ('describe', exceptions.PeerUnreachable))
+    @ddt.unpack
+    def test_owner_is_told_which_node_is_silent(self, name, kind):
+        error = self.assertRaises(exceptions.PeerUnreachable, self.call,
+                                  messaging.MessagingTimeout(), name)
+        self.assertIs(kind, type(error))
+
+    def test_where_messages_go(self):
+        """Nodes hear this topic, namespace and version alone."""
+        with mock.patch.object(rpc, 'get_client') as made:
+            peer.Client(40)._target('n2@l')
+        target, = made.call_args.args
+        self.assertEqual(
+            ('cinder-localclone', 'localclone', '1.0'),
+            (target.topic, target.namespace, target.version))
+
+    def test_error_without_class_and_text(self):
+        error = self.assertRaises(
+            exceptions.LocalCloneError, self.call,
+            messaging.RemoteError(None, None))
+        self.assertNotIn('None', str(error))
+
     def test_own_errors_arrive_as_themselves(self):
         error = self.assertRaises(
             exceptions.NoFreeSpace, self.call,
@@ -162,6 +188,17 @@ class MethodsTest(testtools.TestCase):
             if not found.name.startswith('cinder_localclone.nova'):
                 importlib.import_module(found.name)
         self.assertEqual(before, set(methods.METHODS))
+
+    def test_endpoint_imports_each_module_with_methods(self):
+        with mock.patch.object(
+                endpoint.importlib, 'import_module',
+                side_effect=importlib.import_module) as imported:
+            for each in endpoint.PACKAGES:
+                endpoint._declare(each)
+        self.assertLessEqual(
+            {method.function.__module__ for method in methods.METHODS.values()
+             if '.service.' not in method.function.__module__},
+            {call.args[0] for call in imported.call_args_list})
 
     def test_every_method_acts_on_what_a_service_has(self):
         for name, method in methods.METHODS.items():
