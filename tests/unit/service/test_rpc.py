@@ -193,8 +193,7 @@ class MethodsTest(testtools.TestCase):
         with mock.patch.object(
                 endpoint.importlib, 'import_module',
                 side_effect=importlib.import_module) as imported:
-            for each in endpoint.PACKAGES:
-                endpoint._declare(each)
+            endpoint._declare()
         self.assertLessEqual(
             {method.function.__module__ for method in methods.METHODS.values()
              if '.service.' not in method.function.__module__},
