@@ -459,8 +459,8 @@ class WrongSource(LocalCloneError):
 class MissingData(LocalCloneError):
     """A required device or LV is gone. It is never created again."""
 
-    problem = _('%(what)s of volume %(volume)s is missing on %(host)s. The '
-                'driver did not create an empty replacement.')
+    problem = _('%(what)s%(of_volume)s is missing on %(host)s. The driver '
+                'did not create an empty replacement.')
     remedy = _('See "Losing a disk" in the administration guide.')
     user_message = owner_reads('DATA_MISSING', 'LC08', _(
         'The data of the volume was not found on its host.'))

@@ -723,7 +723,8 @@ class SnapshotTest(Case):
         for act in (lambda: self.lvm.show_lv('v', GIB),
                     lambda: self.lvm.note_zeroed('v', GIB),
                     lambda: self.lvm.protect('v')):
-            self.assertRaises(exceptions.MissingData, act)
+            error = self.assertRaises(exceptions.MissingData, act)
+            self.assertIn('Logical volume v is missing on ', str(error))
         self.assertNotIn('retag', self.called())
 
     def test_protect(self):
