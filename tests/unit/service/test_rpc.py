@@ -512,6 +512,13 @@ class BusTest(testtools.TestCase):
                          api.API().create.call_args.kwargs['detail'])
 
 
+class Things:
+    """Stands for a class with a method for peers."""
+
+    def act(self, volume_id):
+        pass
+
+
 class DeclaringTest(testtools.TestCase):
     """The decorators, without a bus."""
 
@@ -607,6 +614,16 @@ class DeclaringTest(testtools.TestCase):
                           self.node, 'v')
         self.node.peers.cast.assert_not_called()
 
+    def test_module_that_is_imported_again(self):
+        first, again = self.declare(), self.declare()
+        self.assertIsNot(first, again)
+        self.assertIs(again, methods.METHODS['act'].function)
+
+    def test_method_of_a_class(self):
+        """A peer has an object of it: by the name of the class."""
+        methods.method('act')(Things.act)
+        self.assertEqual('things', methods.METHODS['act'].subject)
+
     def test_two_of_one_name(self):
         self.declare()
         self.assertRaises(ValueError, methods.method('act'),
@@ -622,6 +639,8 @@ class DeclaringTest(testtools.TestCase):
             return [looking, volume_id]
         method = methods.of(sweep)
         self.assertIs(method, methods.of(really_look))
+        self.assertEqual('%s.%s' % (__name__, really_look.__qualname__),
+                         method.origin)
         self.assertEqual(['it', 'v'], method.answer(
             mock.Mock(looking='it'), {'volume_id': 'v'}))
         self.assertRaises(TypeError, methods.answers(sweep),
