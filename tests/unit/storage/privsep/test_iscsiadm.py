@@ -345,6 +345,14 @@ class CommandsTest(Case):
         iscsiadm.record_target(IQN, PORTAL, AUTH, 30)
         self.assertRan('iscsiadm -m node', self.COMPLETE)
 
+    def test_record_at_another_portal_that_has_just_gone(self):
+        self.commands.answer('iscsiadm -m node -T %s -p 192.0.2.98:3260'
+                             % IQN, code=21)
+        self.commands.answer('iscsiadm -m node', '192.0.2.98:3260,1 %s\n' % (
+            IQN))
+        iscsiadm.record_target(IQN, PORTAL, AUTH, 30)
+        self.assertEqual(self.COMPLETE, self.commands.ran[-1])
+
     def test_records_at_other_portals_go(self):
         """The source has another address; one login is to all records."""
         self.commands.answer('iscsiadm -m node', (
