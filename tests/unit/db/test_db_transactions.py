@@ -21,6 +21,7 @@ import sqlalchemy
 from sqlalchemy.dialects import mysql
 from sqlalchemy import event as sqlalchemy_event
 from sqlalchemy import orm
+import testtools
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import rows as volume_rows
@@ -333,6 +334,17 @@ class AnswerTest(Calls):
         call = prepared(self, name)
         with self.reads_fail(), contextlib.suppress(db_exc.DBDeadlock):
             call()
+
+
+class ComparisonTest(testtools.TestCase):
+
+    def test_homes_are_compared_by_bytes(self):
+        """For MySQL "N1" and "n1" are the same text, for SQLite not."""
+        found = base.has_home('n1@l').compile(dialect=mysql.dialect())
+        self.assertRegex(
+            str(found), r'^CAST\(substr\(volumes\.host, .*\) AS BINARY\) = ')
+        self.assertIn(b'n1@l#', found.params.values())
+        self.assertIn(5, found.params.values())
 
 
 #: Writers whose statements are Cinder's own.
