@@ -116,7 +116,7 @@ class Forget(base.Command):
     @staticmethod
     def _new_home(backend, host):
         """Return this node with its pool, the new home of lost volumes."""
-        if backend.db.services.by_host().get(host):
+        if backend.db.services.alive_by_host().get(host):
             raise errors.CommandError(
                 'The volume service %s is up. Nothing was changed. To take a '
                 'node out of service, empty it first: "cinder-localclone '
@@ -288,7 +288,7 @@ def _of_misplaced(db: records.Database, host: str, new_home: str,
     written late, see :mod:`.volumes.homes`. Nothing tells of the loss once
     this service is forgotten.
     """
-    for volume_id in db.volumes.misplaced(host):
+    for volume_id in db.volumes.volumes_with_wrong_host(host):
         volume = db.volumes.volume(volume_id)
         if volume is None:
             continue

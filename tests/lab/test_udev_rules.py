@@ -42,12 +42,12 @@ class DeviceTest(testtools.TestCase):
         removed, and its handle can't be made.
         """
         self.assertTrue(self.is_left_alone(
-            name=names.mapped(GROUP, lv), uuid='LVM-' + 64 * 'x'))
+            name=names.mapped_name(GROUP, lv), uuid='LVM-' + 64 * 'x'))
 
     @ddt.data('root', GROUP + '-pool', 'volume')
     def test_lv_of_another_owner(self, lv):
         self.assertFalse(self.is_left_alone(
-            name=names.mapped(GROUP, lv), uuid='LVM-' + 64 * 'x'))
+            name=names.mapped_name(GROUP, lv), uuid='LVM-' + 64 * 'x'))
 
     @ddt.data(*(make(ID) for make in (
         names.handle, names.clone, names.source, names.absent_source,
