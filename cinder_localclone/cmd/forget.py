@@ -155,19 +155,36 @@ def plan(db: records.Database, host: str, new_home: str,
     :param has_lv: ``has_lv(volume, node)``: whether a node has the LV of a
         volume; raises LocalCloneError if the node does not answer
     """
-    moves = db.moves.moves_of(host)
+    volumes = [
+        volume for volume in db.volumes.volumes_of(host)
+        # Compared once more, because a step gives up a volume for good.
+        if volume_rows.is_home(volume, host)]
+    others = {volume.id: names.other_node(
+        db.volumes.service_of(volume.id), host) for volume in volumes}
+    moves = [_with_home(move, others.get(move.volume_id))
+             for move in db.moves.moves_of(host)]
     steps = [step for move in moves
              for step in _of_move(db, host, move, copied)]
     current = {move.volume_id: move for move in moves if not move.is_over}
-    for volume in db.volumes.volumes_of(host):
-        # Compared once more, because a step gives up a volume for good.
-        if not volume_rows.is_home(volume, host):
-            continue
+    for volume in volumes:
         move = current.get(volume.id)
         if not (move and _goes_back(move, host)):
-            steps.append(_of_other_home(db, host, volume, has_lv)
-                         or _of_volume(db, volume, move, new_home))
+            steps.append(
+                _of_other_home(db, volume, others[volume.id], has_lv)
+                or _of_volume(db, volume, move, new_home))
+    steps += _of_misplaced(db, host, new_home, has_lv)
     return steps + list(_of_snapshots(db, host))
+
+
+def _with_home(move: state.Move, home: str | None) -> state.Move:
+    """Return a move with its volume's home, if the row names another node.
+
+    The row tells the destination of a committed move.
+
+    :param home: by the service in the row; '' or None: as in the row
+    """
+    return (dataclasses.replace(move, destination=home)
+            if home and move.committed else move)
 
 
 def _goes_back(move: state.Move, host: str) -> bool:
@@ -195,10 +212,7 @@ def _of_move(db: records.Database, host: str,
             NOTHING if move.destination == host else 'see the volume',
             'rolled back', fail)
     elif _goes_back(move, host):
-        yield Step(
-            move.volume_id, 'destination of a live migration',
-            'writes on the lost node', 'back on %s' % move.source,
-            lambda: _finish(db, db.moves.roll_back(move)))
+        yield _back(db, move)
     elif move.source == host != move.destination:
         starting = move.phase is Phase.STARTING
         yield Step(
@@ -207,6 +221,14 @@ def _of_move(db: records.Database, host: str,
             'copied data can be used on %s' % move.destination,
             (lambda: db.moves.advance(move, Event.SOURCE_DETACHED))
             if starting else None)
+
+
+def _back(db: records.Database, move: state.Move) -> Step:
+    """The step of a live move whose guest may still be at its source."""
+    return Step(
+        move.volume_id, 'destination of a live migration',
+        'writes on the lost node', 'back on %s' % move.source,
+        lambda: _finish(db, db.moves.roll_back(move)))
 
 
 def _finish(db: records.Database, move: state.Move) -> None:
@@ -222,16 +244,16 @@ def _not_copied(move: state.Move, percent: float | None) -> str:
     return 'data not yet copied (%.1f %%)' % (100 - percent)
 
 
-def _of_other_home(db: records.Database, host: str, volume: objects.Volume,
+def _of_other_home(db: records.Database, volume: objects.Volume, home: str,
                    has_lv: Callable[[objects.Volume, str], bool]
                    ) -> Step | None:
     """The step of a volume whose row names the node by mistake.
 
     The service in the row tells its home then; see :mod:`.volumes.homes`.
 
+    :param home: by this service; '' if it is the node itself
     :returns: None if the node is its home, as far as its row tells
     """
-    home = names.other_node(db.volumes.service_of(volume.id), host)
     if not home:
         return None
     what = 'home of the volume (%s) by mistake' % volume.status
@@ -249,13 +271,44 @@ def _of_other_home(db: records.Database, host: str, volume: objects.Volume,
 def _leave(home: str, error: Exception) -> typing.NoReturn:
     raise errors.CommandError(
         '%s may have the volume. Nothing was changed. Run the command again '
-        'when that node answers. %s' % (home, error))
+        'when that node answers. If that node is lost, too, forget it first. '
+        '%s' % (home, error))
 
 
 def _correct_home(db: records.Database, volume: objects.Volume, home: str
                   ) -> None:
     if not db.volumes.correct_home(volume, home):
         raise exceptions.StaleMove(volume=volume.id)
+
+
+def _of_misplaced(db: records.Database, host: str, new_home: str,
+                  has_lv: Callable[[objects.Volume, str], bool]
+                  ) -> Iterator[Step]:
+    """Yield the steps of volumes whose rows name another node by mistake.
+
+    The service in the row is that of the lost node: the home may have been
+    written late, see :mod:`.volumes.homes`. Nothing tells of the loss once
+    this service is forgotten.
+    """
+    for volume_id in db.volumes.volumes_with_wrong_host(host):
+        volume = db.volumes.volume(volume_id)
+        if volume is None:
+            continue
+        named = names.service_host(volume.host)
+        move = db.moves.move_of(volume_id)
+        try:
+            if has_lv(volume, named):
+                continue  # only the service in the row is wrong
+        except exceptions.LocalCloneError as exc:
+            yield Step(
+                volume_id, 'home of the volume (%s), unless it is at %s' % (
+                    volume.status, named),
+                'unknown: %s' % exc, 'not changed')
+            continue
+        if move and move.committed and move.phase is Phase.STARTING:
+            yield _back(db, move)
+        else:
+            yield _of_volume(db, volume, move, new_home)
 
 
 def _of_volume(db: records.Database,

@@ -425,8 +425,8 @@ class WrongSource(LocalCloneError):
 class MissingData(LocalCloneError):
     """A required device or LV is gone. It is never created again."""
 
-    problem = _('%(what)s of volume %(volume)s is missing on %(host)s. The '
-                'driver did not create an empty replacement.')
+    problem = _('%(what)s%(of_volume)s is missing on %(host)s. The driver '
+                'did not create an empty replacement.')
     remedy = _('See "Losing a disk" in the administration guide.')
     member_reads = (user_messages.DATA_MISSING,)
 

@@ -105,6 +105,26 @@ def is_iqn(iqn: str) -> bool:
     return any(each.fullmatch(iqn) for each in (_MOVE, _EXPORT, _ATTACHMENT))
 
 
+def is_initiator(name: str) -> bool:
+    """Return whether a text can be the name of an initiator, and no path."""
+    return bool(re.fullmatch(r'[^\s/]+', name))
+
+
+def is_address(text: str) -> bool:
+    """Return whether a text is an IP address, IPv6 without brackets."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def is_portal(text: str) -> bool:
+    """Return whether a text is a portal: IP address and port."""
+    address, _colon, port = text.rpartition(':')
+    return port.isdecimal() and is_address(plain(address))
+
+
 def plain(address: str) -> str:
     """Return the canonical form of an IP address, without brackets.
 

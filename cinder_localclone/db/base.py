@@ -8,6 +8,7 @@ A function with its own transaction takes its rows from here::
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
 import contextlib
 import functools
 import time
@@ -21,6 +22,7 @@ from oslo_config import cfg
 from oslo_db import api as oslo_db_api
 from oslo_db import exception as db_exc
 import sqlalchemy
+import sqlalchemy.exc
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import move_record
@@ -99,14 +101,24 @@ def reader() -> contextlib.AbstractContextManager[Session]:
     return using
 
 
-def writer() -> contextlib.AbstractContextManager[Session]:
+@contextlib.contextmanager
+def writer() -> Iterator[Session]:
     """Return a context manager: a write transaction, with its session.
 
     A function with a write transaction has the decorator :func:`retried`.
+
+    An error of the transaction does not show the values of its statement:
+    credentials of exports are among them.
     """
-    using: contextlib.AbstractContextManager[Session] = (
-        main_context_manager.writer.using(admin()))
-    return using
+    try:
+        with main_context_manager.writer.using(admin()) as session:
+            yield session
+    except db_exc.DBError as exc:
+        failed = exc.inner_exception
+        if isinstance(failed, sqlalchemy.exc.StatementError):
+            failed.hide_parameters = True
+            exc.args = str(failed),
+        raise
 
 
 # -- volumes and services

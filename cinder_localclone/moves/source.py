@@ -227,8 +227,6 @@ def move_volume(node: Node, volume: objects.Volume, peer: str,
     """Move a volume to a peer.
 
     :param peer: service host of the destination
-    :param new_credentials: returns new CHAP credentials, in the form of
-        Cinder's provider_auth
     :param live: for a live migration: the source stays in use until
         :func:`begin_hydration`. Otherwise nothing may use the volume
     :param asked_by: the origin of the request for the move

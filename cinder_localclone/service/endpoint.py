@@ -21,15 +21,15 @@ from cinder_localclone.service import rpc as bus
 PACKAGES = 'encryption', 'moves', 'volumes'
 
 
-def _declare(package: str) -> None:
-    """Import all modules of a package."""
-    found = importlib.import_module('cinder_localclone.' + package)
-    for each in pkgutil.iter_modules(found.__path__, found.__name__ + '.'):
-        importlib.import_module(each.name)
+def _declare() -> None:
+    """Import all modules of the packages, which declare methods."""
+    for package in PACKAGES:
+        found = importlib.import_module('cinder_localclone.' + package)
+        for each in pkgutil.iter_modules(found.__path__, found.__name__ + '.'):
+            importlib.import_module(each.name)
 
 
-for _each in PACKAGES:
-    _declare(_each)
+_declare()
 
 
 class Endpoint:

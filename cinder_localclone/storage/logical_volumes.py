@@ -414,9 +414,9 @@ class Lvm(storage.Lvm):
         """
         lv = self.lvs().get(name)
         if lv is None:
+            # The id in the name may be that of a move, not of the volume.
             raise exceptions.MissingData(
-                what='Logical volume %s' % name,
-                volume=next(iter(names.ids_in(name)), name), host=self.host)
+                what='Logical volume %s' % name, host=self.host)
         return lv
 
     def _located(self, name: str) -> lvm_reports.LogicalVolume:

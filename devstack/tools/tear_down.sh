@@ -19,12 +19,18 @@ ID="$HEX-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 EXPORT="(localclone-$ID|volume-$ID-$HEX|remote-$ID-$HEX-$HEX-$HEX)"
 DEVICE="localclone-(clone-|source-|absent-|guard-|export-)?$ID"
 CRYPT="localclone-crypt-$ID"
+# The LV of a deleted volume: it still has the data.
+TO_WIPE="localclone-wipe-$HEX-[0-9a-f]{12}"
 # What cryptsetup has below it: for tags, and while it re-encrypts.
 PART="(_dif|-overlay|-hotzone-(for|back)ward)"
 
 # kept name: whether it is of a volume that stays
 function kept {
-    [[ $1 =~ $ID ]] && grep -q -- "${BASH_REMATCH[0]}" "$keep"
+    if [[ $1 =~ $ID ]]; then
+        grep -q -- "${BASH_REMATCH[0]}" "$keep"
+    else
+        grep -qxF -- "$1" "$keep"
+    fi
 }
 
 function exports {
@@ -128,7 +134,8 @@ function remove_devices {
 function lvs_of_volumes {
     local name
     for name in $(lvs --noheadings -o lv_name "$group" 2>/dev/null); do
-        if [[ $name =~ ^(volume-|_snapshot-|localclone-meta-)$ID$ ]]; then
+        if [[ $name =~ ^(volume-|_snapshot-|localclone-meta-)$ID$ ||
+                $name =~ ^$TO_WIPE$ ]]; then
             kept "$name" || echo "$name"
         fi
     done

@@ -14,6 +14,8 @@ from tests.helpers import database
 
 GEOMETRY = state.Geometry(128, 32, 8)
 A, B = 'a@l', 'b@l'
+#: Credentials of each move's export.
+AUTH = 'CHAP u s'
 
 
 def use(case):
@@ -39,7 +41,7 @@ class Base(database.TestCase):
     def begin(self, event=Event.LIVE_MOVE_BEGUN, host=B):
         return self.moves.begin(
             self.volumes.volume(self.volume.id), host + '#p', event, GEOMETRY,
-            lambda record: 'portal,1 iqn:%s 0' % record, 'CHAP u s', 'i')
+            lambda record: 'portal,1 iqn:%s 0' % record, AUTH, 'i')
 
     def reload(self):
         return self.volumes.volume(self.volume.id)

@@ -12,12 +12,15 @@ import os
 
 import testtools
 
+from cinder_localclone.core import names
 from tests.helpers import needs
 from tests.lab.devstack import machine
 
 #: A volume, a move of it, and another volume.
 VOLUME = '0a1b2c3d-0000-4000-8000-00000000000%d'
 ONE, MOVE, OTHER = (VOLUME % number for number in range(3))
+#: The LV of a deleted volume, of a thick backend.
+TO_WIPE = names.to_wipe('h@localclone', '0123456789ab')
 STACK = '''
 set -o errexit
 source $FUNCTIONS
@@ -96,7 +99,7 @@ class Phases:
     def volumes(self, group='stack-volumes-localclone'):
         """A volume that moves here, one that is served from here."""
         for lv in ('volume-' + ONE, 'localclone-meta-' + MOVE,
-                   'volume-' + OTHER, '_snapshot-' + OTHER):
+                   'volume-' + OTHER, '_snapshot-' + OTHER, TO_WIPE):
             self.machine.write('lvm/%s/%s' % (group, lv), '')
         clone, handle, source, served = (
             'localclone-clone-' + MOVE, 'localclone-' + ONE,
@@ -458,7 +461,8 @@ class Phases:
 
     def test_what_was_there_before_stays(self):
         group = 'cinder-volumes'
-        lvs = {'mine', 'volume-' + ONE, 'cinder-volumes-pool'}
+        lvs = {'mine', 'volume-' + ONE, 'cinder-volumes-pool',
+               names.to_wipe('h@other', '0123456789ab')}
         self.group(group, lvs)
         self.device('localclone-' + ONE, '%s/volume-%s' % (group, ONE))
         self.device('mine', group + '/mine', uuid='LVM-%s')
@@ -467,7 +471,8 @@ class Phases:
         printed = self.stack(LOCALCLONE_VOLUME_GROUP=group)
         self.assertIn('11-localclone.rules is not of this plugin', printed)
         self.assertIn('cinder-volumes is there already', printed)
-        self.machine.write('lvm/%s/volume-%s' % (group, OTHER), '')
+        for lv in 'volume-' + OTHER, TO_WIPE:
+            self.machine.write('lvm/%s/%s' % (group, lv), '')
         self.device('localclone-' + OTHER, '%s/volume-%s' % (group, OTHER))
         self.clean(LOCALCLONE_VOLUME_GROUP=group)
         self.assertEqual({group: lvs}, self.machine.volume_groups)

@@ -35,6 +35,8 @@ CHANGES = (
      ['with two() as x:\n    a']),
     ('drop-with', 'with one() as x, two():\n    a',
      ['with one() as x:\n    a']),
+    ('drop-with', 'with (one() if a else\n      two()):\n    b',
+     ['if True:\n    b']),
     ('drop-raise', 'raise Error(why="a" + b)', ['pass']),
     ('drop-raise', 'try:\n    a\nexcept E:\n    raise',
      ['try:\n    a\nexcept E:\n    pass']),

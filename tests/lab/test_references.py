@@ -10,6 +10,7 @@ import testtools
 import cinder_localclone
 
 ROOT = pathlib.Path(cinder_localclone.__path__[0])
+PARAMETER = re.compile(r':param (\w+):')
 ROLE = re.compile(r':(mod|func|class|meth|data):`~?([\w.]+)`')
 
 
@@ -20,6 +21,14 @@ def names_in(text):
             yield node.name
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
+
+
+def parameters(function):
+    """The names of a function's parameters."""
+    found = function.args
+    return {each.arg for each in (
+        *found.posonlyargs, *found.args, *found.kwonlyargs, found.vararg,
+        found.kwarg) if each}
 
 
 class ReferencesTest(testtools.TestCase):
@@ -51,6 +60,16 @@ class ReferencesTest(testtools.TestCase):
         return any(last in self.names[module] for module in modules) or (
             len(before) == 1 and any({last, *before} <= found
                                      for found in self.names.values()))
+
+    def test_parameters_exist(self):
+        """Each is one of the function whose docstring has it."""
+        self.assertEqual([], [
+            (module, function.name, name)
+            for module, text in self.texts.items()
+            for function in ast.walk(ast.parse(text))
+            if isinstance(function, ast.FunctionDef)
+            for name in PARAMETER.findall(ast.get_docstring(function) or '')
+            if name not in parameters(function)])
 
     def test_all_exist(self):
         self.assertEqual([], [

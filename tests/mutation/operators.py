@@ -111,6 +111,7 @@ def drop_with(source, node):
         last = node.items[-1]
         begin, end = source.span(node)[0], source.span(
             last.optional_vars or last.context_expr)[1]
+        end = source.raw.index(b':', end)  # it may be in parentheses
         yield begin, end, 'with ' + ', '.join(rest) if rest else 'if True'
 
 

@@ -4,6 +4,7 @@
 It refuses what rtslib, or the kernel below it, refuses.
 """
 
+import functools
 import os
 import re
 import shutil
@@ -133,8 +134,15 @@ class Lio:
 
             @property
             def network_portals(self):
-                return [types.SimpleNamespace(ip_address=address, port=port)
-                        for address, port in self.portals]
+                return [
+                    types.SimpleNamespace(
+                        ip_address=each[0], port=each[1],
+                        delete=functools.partial(self._delete_portal, each))
+                    for each in self.portals]
+
+            def _delete_portal(self, portal):
+                lio._step('delete portal')
+                self.portals.remove(portal)
 
             def set_attribute(self, name, value):
                 lio._step(name)
@@ -216,8 +224,8 @@ class Lio:
             _link(lun.shown, lun.storage_object.shown)
         for acl in tpg.node_acls:
             _write(where / 'acls' / acl.node_wwn, {
-                'auth/userid': acl.chap_userid, 'tag': '',
-                'auth/password': acl.chap_password})
+                'auth/userid': getattr(acl, 'chap_userid', ''), 'tag': '',
+                'auth/password': getattr(acl, 'chap_password', '')})
             for mapped in acl.mapped_luns:
                 path = where / 'acls' / acl.node_wwn / (
                     'lun_%d' % mapped.number)

@@ -41,9 +41,10 @@ RULE_DIRECTORIES = (
     '/etc/udev/rules.d', '/run/udev/rules.d', '/usr/local/lib/udev/rules.d',
     '/usr/lib/udev/rules.d', '/lib/udev/rules.d')
 #: Devices in the rules of this version: the driver's own devices, imported
-#: disks, and crypt devices.
-RULES_KNOW = ('LOCALCLONE-*', 'LOCALCLONE_SOURCE', '*remote-',
-              'localclone-crypt-')
+#: disks, crypt devices, and LVs.
+RULES_KNOW = ('LOCALCLONE-*', 'LOCALCLONE_SOURCE', '*localclone-', '*remote-',
+              'localclone-crypt-', 'CRYPT-SUBDEV-*', '*-volume--',
+              '*-_snapshot--', '*-localclone--meta--', '*-localclone--wipe--')
 #: LVM settings for the selection of devices, by their names in lvmconfig.
 FILTERS = ('use_devicesfile', 'global_filter', 'filter')
 #: Device names to be ignored by LVM.

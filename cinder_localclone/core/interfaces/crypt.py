@@ -135,7 +135,7 @@ class Crypt(typing.Protocol):
                repair: bool = False) -> luks_header.Header:
         """Read the header of a volume.
 
-        :param mend: repair a damaged copy of the header from the other copy.
+        :param repair: repair a damaged copy of the header from the other copy.
             Allowed only if no other node can have the volume open
         :raises HeaderDamaged: if the header can't be read or parsed
         """

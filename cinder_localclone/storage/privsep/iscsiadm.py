@@ -279,6 +279,8 @@ def record_target(iqn: str, portal: str, auth: str, timeout: float) -> None:
     :param auth: login data, in the form of Cinder's provider_auth
     """
     privsep.require(iscsi.is_iqn(iqn), iqn)
+    # It is a part of the path of the record.
+    privsep.require(iscsi.is_portal(portal), portal)
     method, user, secret = auth.split(' ')
     record = ('-m', 'node', '-T', iqn, '-p', portal)
     known = parse_portals(_records(timeout), iqn)

@@ -246,6 +246,9 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
     import rtslib_fb
     privsep.require(iscsi.is_iqn(iqn), iqn)
     privsep.require(names.is_backstore(name), name)
+    # Else a path would lead rtslib to the target of another program.
+    privsep.require(iscsi.is_initiator(initiator), initiator)
+    privsep.require(iscsi.is_address(address), address)
     privsep.require(
         os.path.dirname(device) == '/dev/mapper'
         and names.is_device(os.path.basename(device)), device)
@@ -288,9 +291,11 @@ def export(iqn: str, name: str, device: str, serial: str, readonly: bool,
         acl.chap_userid = user
         acl.chap_password = password
         rtslib_fb.MappedLUN(acl, 0, lun, write_protect=readonly)
+        tpg.enable = True
+        # Last, because a sweep knows a target whose creation or removal was
+        # interrupted by its lack of a portal: lio_configfs.unfinished.
         # configfs needs brackets around IPv6; rtslib does not add them.
         rtslib_fb.NetworkPortal(tpg, iscsi.bracketed(address), port)
-        tpg.enable = True
     except Exception:
         _remove(_target(rtslib_fb, iqn), store)
         raise
@@ -344,6 +349,8 @@ def _remove(target: typing.Any, store: typing.Any) -> bool:
     """
     if target:
         for tpg in target.tpgs:
+            for portal in list(tpg.network_portals):
+                portal.delete()  # first, as they are made last
             tpg.enable = False
         target.delete()
     unused = store and not list(store.attached_luns)

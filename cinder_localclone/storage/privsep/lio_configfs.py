@@ -70,8 +70,8 @@ def unfinished() -> str:
 
     Allows: lists iSCSI targets of the driver, by any prefix.
 
-    No initiator can log in to them (yet): a portal is the last thing that a
-    target gets before it is enabled.
+    No initiator can log in to them (yet): a portal is the last part that a
+    target gets, and the first that it loses.
     """
     return json.dumps(
         [iqn for iqn in _own()

@@ -263,7 +263,8 @@ class _Backend:
             pending_cleanups=lambda volume_id: [],
             moves_of=lambda host: MOVES_OF.get(host, [])),
         volumes=types.SimpleNamespace(
-            volumes_of=_volumes_of, service_of=lambda volume_id: None),
+            volumes_of=_volumes_of, service_of=lambda volume_id: None,
+            misplaced=lambda host: []),
         snapshots=types.SimpleNamespace(
             snapshots_of=lambda volume_id: [], snapshots=lambda ids: {}),
         secrets=types.SimpleNamespace(secrets_in_use=lambda host='': set()),

@@ -177,6 +177,133 @@ class ForgettingTest(ended_move_case.Base):
         self.assertEqual((A + '#p', 'available'),
                          (volume.host, volume.status))
 
+    def test_source_whose_row_names_it_by_mistake(self):
+        """What is not copied yet is lost, although the home is not."""
+        world, volume, _expected = self.begin()
+        world.nodes[A].move(volume, B)
+        volume.host = A + '#p'
+        self.lose(world.nodes[A])
+        of_move, of_home = self.plan(world, A, 25.0)
+        self.assertEqual(('source of a move', 'data not yet copied (75.0 %)'),
+                         (of_move.what, of_move.lost))
+        self.assertIn(B, of_move.then)
+        of_home.act()
+        self.assertEqual(B + '#p', volume.host)
+        of_move, = self.plan(world, A, 25.0)
+        self.assertIsNone(of_move.act)
+
+    def test_former_home_that_a_row_names_during_a_live_migration(self):
+        """The guest is at the home: its move does not go back."""
+        world, volume, _expected = self.begin()
+        world.nodes[A].move(volume, B)
+        world.settle()
+        world.settle()
+        world.nodes[B].opened.add(names.handle(volume.id))
+        self.attach(world, volume, C, live=True)
+        self.assertEqual(C, world.home(volume).host)
+        volume.host = A + '#p'
+        self.lose(world.nodes[A])
+        step, = self.plan(world, A)
+        self.assertEqual('at ' + C, step.then)
+        step.act()
+        self.assertEqual(C + '#p', volume.host)
+        self.assertIs(Phase.STARTING, self.move(world, volume).phase)
+
+    def lost_home(self):
+        """A retype has written a home that does not have the volume."""
+        world, volume, expected = self.misplaced()
+        self.lose(world.nodes[B])
+        return world, volume, expected
+
+    def test_home_whose_volume_names_another_node(self):
+        """Nothing else tells that the volume is lost."""
+        world, volume, _expected = self.lost_home()
+        step, = self.plan(world, B)
+        self.assertEqual(
+            ('home of the volume (available)', 'the whole volume'),
+            (step.what, step.lost))
+        step.act()
+        self.check_forgotten(world, B)
+        self.check_lost(world, volume)
+
+    def test_home_of_a_copy_whose_volume_names_another_node(self):
+        """A guest was at the home alone: the move does not go back."""
+        world, volume, _expected = self.begin()
+        world.nodes[A].move(volume, B)
+        volume.host = C + '#p'
+        self.lose(world.nodes[B])
+        step, = self.plan(world, B)
+        self.assertIn('writes since its move began; the LV volume-%s on %s'
+                      % (volume.id, A), step.lost)
+        step.act()
+        self.assertEqual((C + '#p', 'error'), (volume.host, volume.status))
+
+    def begin_live(self, world, volume, host):
+        """A live move is recorded, no more."""
+        world.nodes[A].node.moves.begin(
+            volume, host + '#p', Event.LIVE_MOVE_BEGUN, worlds.GEOMETRY,
+            lambda record: record, 'CHAP u s', 'i')
+
+    def test_uncommitted_move_from_a_home_that_no_row_names(self):
+        world, volume, _expected = self.begin()
+        self.begin_live(world, volume, C)
+        volume.host = B + '#p'
+        self.lose(world.nodes[A])
+        step, = self.plan(world, A)
+        self.assertEqual('the whole volume', step.lost)
+
+    def test_uncommitted_move_to_the_node_that_a_row_names(self):
+        world, volume, _expected = self.begin()
+        self.begin_live(world, volume, B)
+        volume.host = B + '#p'
+        self.lose(world.nodes[B])
+        of_move, of_home = self.plan(world, B)
+        self.assertEqual(('uncommitted move to it', forget.NOTHING),
+                         (of_move.what, of_move.lost))
+        self.assertEqual('at ' + A, of_home.then)
+
+    def test_row_deleted_since_it_was_listed(self):
+        world, volume, _expected = self.lost_home()
+        with mock.patch.object(records.SimVolumes, 'volume',
+                               return_value=None):
+            self.assertEqual([], self.plan(world, B))
+
+    def test_node_that_a_row_names_with_its_volume(self):
+        """Only the service in the row is wrong."""
+        world, volume, _expected = self.begin()
+        volume.service_uuid = world.service_of(B)
+        self.lose(world.nodes[B])
+        self.assertEqual([], self.plan(world, B))
+
+    def test_node_that_a_row_names_and_does_not_answer(self):
+        """Two lost nodes: one has to be forgotten first."""
+        world, volume, _expected = self.lost_home()
+        self.lose(world.nodes[A])
+        step, = self.plan(world, B)
+        self.assertIsNone(step.act)
+        self.assertIn('home of the volume (available), unless it is at ' + A,
+                      step.what)
+        self.assertIn('unknown: ', step.lost)
+        self.assertEqual(A + '#p', volume.host)
+        of_home, = self.plan(world, A)
+        error = self.assertRaises(errors.CommandError, of_home.act)
+        self.assertIn('forget it first', str(error))
+        volume.service_uuid = None  # the service of B is forgotten
+        step, = self.plan(world, A)
+        step.act()
+        self.assertEqual((C + '#p', 'error'), (volume.host, volume.status))
+
+    def test_destination_of_a_live_migration_that_no_row_names(self):
+        world, volume, expected, _handle = self.live()
+        volume.host = A + '#p'
+        self.lose(world.nodes[B])
+        step, = self.plan(world, B)
+        self.assertIn('writes on the lost node', step.lost)
+        step.act()
+        self.assertEqual((A + '#p', {}), (volume.host, world.move_records))
+        self.check_forgotten(world, B)
+        self.verify(world, volume, expected)
+
     def test_service_without_the_volume(self):
         """Nobody has it but the lost node."""
         world, volume, _expected = self.begin()
@@ -342,6 +469,7 @@ class CommandTest(ended_move_case.Base):
         code, rows = self.run_command(B, '--yes')
         self.assertEqual((0, {}), (code, self.world.move_records))
         self.services.assert_called_once_with(B)
+        self.backend.ask.assert_any_call(C, 'describe')
         self.assertEqual(['the cleanup is cancelled',
                           'the volume service is forgotten'],
                          [row['What'] for row in rows])
@@ -378,6 +506,19 @@ class CommandTest(ended_move_case.Base):
         self.assertIn('did not answer', self.run_command(B, '--yes')[1])
         self.assertEqual(A, self.world.home(self.volume).host)
         self.services.assert_not_called()
+
+    def test_of_another_backend(self):
+        code, said = self.run_command('d@other', '--yes')
+        self.assertEqual(1, code)
+        self.assertIn('d@other is not a node of the backend l', said)
+        self.services.assert_not_called()
+
+    def test_migration_of_cinder_that_has_ended(self):
+        worlds.SimInterrupted.end_interrupted.return_value = {'v': 'error'}
+        _code, rows = self.run_command(B, '--yes')
+        self.assertEqual(
+            {'Volume': 'v', 'What': 'Cinder\'s own migration has ended: '
+             'error'}, rows[0])
 
     def test_of_another_backend_that_is_up(self):
         other = self.world.create_volume(B)

@@ -6,18 +6,22 @@ import importlib
 import inspect
 import itertools
 import json
+import logging
 import pkgutil
 import re
+import traceback
 from unittest import mock
 
 from cinder import objects
 from cinder.tests.unit import utils
 import ddt
+import fixtures
 from oslo_db import exception as db_exc
 import sqlalchemy
 from sqlalchemy.dialects import mysql
 from sqlalchemy import event as sqlalchemy_event
 from sqlalchemy import orm
+import testtools
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import rows as volume_rows
@@ -25,6 +29,7 @@ from cinder_localclone.core.state import Event
 from cinder_localclone import db
 from cinder_localclone.db import backups
 from cinder_localclone.db import base
+from tests.helpers import records_case
 from tests.helpers import remote_case
 from tests.helpers import snapshot_records_case
 
@@ -329,6 +334,63 @@ class AnswerTest(Calls):
         call = prepared(self, name)
         with self.reads_fail(), contextlib.suppress(db_exc.DBDeadlock):
             call()
+
+
+class ComparisonTest(testtools.TestCase):
+
+    def test_homes_are_compared_by_bytes(self):
+        """For MySQL "N1" and "n1" are the same text, for SQLite not."""
+        found = base.has_home('n1@l').compile(dialect=mysql.dialect())
+        self.assertRegex(
+            str(found), r'^CAST\(substr\(volumes\.host, .*\) AS BINARY\) = ')
+        self.assertIn(b'n1@l#', found.params.values())
+        self.assertIn(5, found.params.values())
+
+
+#: Writers whose statements are Cinder's own.
+OF_CINDER = 'backups.end', 'decommission.forget_service'
+
+
+@ddt.ddt
+class ValuesTest(Calls):
+    """A statement that fails: its values are in no log, and in no error.
+
+    Credentials of exports are among them, and SQLAlchemy quotes all values.
+    """
+
+    def refuse_writes(self):
+        with base.main_context_manager.writer.using(base.admin()) as session:
+            for table in ('volumes', 'snapshots', 'volume_attachment'):
+                for event in ('INSERT', 'UPDATE'):
+                    session.execute(sqlalchemy.text(
+                        'CREATE TRIGGER no_%s_%s BEFORE %s ON %s BEGIN '
+                        'SELECT RAISE(ABORT, "read-only"); END' % (
+                            table, event, event, table)))
+
+    def failed(self, call):
+        """All that is said of a failed call."""
+        log = self.useFixture(fixtures.FakeLogger(level=logging.DEBUG))
+        try:
+            call()
+        except db_exc.DBError as exc:
+            return log.output + '\n'.join(traceback.format_exception(exc))
+        return self.fail('it did not write')
+
+    @ddt.data(*(each for each in writers() if each not in OF_CINDER))
+    def test_writer(self, name):
+        call = prepared(self, name)
+        self.refuse_writes()
+        said = self.failed(call)
+        self.assertIn('read-only', said)
+        self.assertNotIn('[parameters:', said)
+
+    @ddt.data(('attachments._rewrite', '"auth_password": '),
+              ('moves.begin', records_case.AUTH))
+    @ddt.unpack
+    def test_credentials(self, name, secret):
+        call = prepared(self, name)
+        self.refuse_writes()
+        self.assertNotIn(secret, self.failed(call))
 
 
 @ddt.ddt

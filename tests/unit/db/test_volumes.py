@@ -259,6 +259,35 @@ class UncommittedTest(Case):
         with mock.patch.object(base, 'main_context_manager', reading):
             self.volumes.correct_services(B, lvs)
 
+    def change(self, volume_id, **values):
+        """Another service changes the row of a volume."""
+        with base.main_context_manager.writer.using(base.admin()) as session:
+            base.volume_row(session, volume_id).update(values)
+
+    def test_service_of_a_volume_that_moves_meanwhile(self):
+        """It belongs to the service of its new home."""
+        uuid = self.service_rows[A].uuid
+        volume = utils.create_volume(
+            self.context, host=B + '#p', status='available',
+            service_uuid=uuid, volume_type_id=None)
+        lv, writer = self.volumes.volume(volume.id).name, base.writer
+
+        def moved():
+            self.change(volume.id, host=A + '#p')
+            return writer()
+        with mock.patch.object(base, 'writer', moved):
+            self.volumes.correct_services(B, {lv})
+        self.assertEqual(uuid, self.volumes.volume(volume.id).service_uuid)
+
+    def test_home_of_a_volume_with_another_lv_meanwhile(self):
+        volume = self.volumes.volume(utils.create_volume(
+            self.context, host=B + '#p', status='available',
+            service_uuid=self.service_rows[A].uuid, volume_type_id=None).id)
+        self.change(volume.id, _name_id=NONE)
+        self.assertFalse(self.volumes.correct_home(volume, A))
+        volume = self.volumes.volume(volume.id)
+        self.assertTrue(self.volumes.correct_home(volume, A))
+
 
 class ValuesTest(testtools.TestCase):
 

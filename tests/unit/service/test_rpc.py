@@ -79,6 +79,32 @@ class ClientTest(testtools.TestCase):
                                   error)
         self.assertIn('n2@l did not answer "prepare" within 40', str(error))
 
+    @ddt.data(('delete', exceptions.HomeUnreachable),
+              ('create_backing', exceptions.SnapshotUnreachable),
+              ('begin_remote', exceptions.UserUnreachable),
+              ('prepare', exceptions.PeerUnreachable),
+              ('describe', exceptions.PeerUnreachable))
+    @ddt.unpack
+    def test_owner_is_told_which_node_is_silent(self, name, kind):
+        error = self.assertRaises(exceptions.PeerUnreachable, self.call,
+                                  messaging.MessagingTimeout(), name)
+        self.assertIs(kind, type(error))
+
+    def test_where_messages_go(self):
+        """Nodes hear this topic, namespace and version alone."""
+        with mock.patch.object(rpc, 'get_client') as made:
+            peer.Client(40)._target('n2@l')
+        target, = made.call_args.args
+        self.assertEqual(
+            ('cinder-localclone', 'localclone', '1.0'),
+            (target.topic, target.namespace, target.version))
+
+    def test_error_without_class_and_text(self):
+        error = self.assertRaises(
+            exceptions.LocalCloneError, self.call,
+            messaging.RemoteError(None, None))
+        self.assertNotIn('None', str(error))
+
     def test_own_errors_arrive_as_themselves(self):
         error = self.assertRaises(
             exceptions.NoFreeSpace, self.call,
@@ -163,6 +189,16 @@ class MethodsTest(testtools.TestCase):
             if not found.name.startswith('cinder_localclone.nova'):
                 importlib.import_module(found.name)
         self.assertEqual(before, set(methods.METHODS))
+
+    def test_endpoint_imports_each_module_with_methods(self):
+        with mock.patch.object(
+                endpoint.importlib, 'import_module',
+                side_effect=importlib.import_module) as imported:
+            endpoint._declare()
+        self.assertLessEqual(
+            {method.function.__module__ for method in methods.METHODS.values()
+             if '.service.' not in method.function.__module__},
+            {call.args[0] for call in imported.call_args_list})
 
     def test_every_method_acts_on_what_a_service_has(self):
         for name, method in methods.METHODS.items():
@@ -478,6 +514,13 @@ class BusTest(testtools.TestCase):
         self.assertEqual(first, second)
 
 
+class Things:
+    """Stands for a class with a method for peers."""
+
+    def act(self, volume_id):
+        pass
+
+
 class DeclaringTest(testtools.TestCase):
     """The decorators, without a bus."""
 
@@ -575,6 +618,16 @@ class DeclaringTest(testtools.TestCase):
                           self.node, 'v')
         self.node.peers.cast.assert_not_called()
 
+    def test_module_that_is_imported_again(self):
+        first, again = self.declare(), self.declare()
+        self.assertIsNot(first, again)
+        self.assertIs(again, methods.METHODS['act'].function)
+
+    def test_method_of_a_class(self):
+        """A peer has an object of it: by the name of the class."""
+        methods.method('act')(Things.act)
+        self.assertEqual('things', methods.METHODS['act'].subject)
+
     def test_two_of_one_name(self):
         self.declare()
         self.assertRaises(ValueError, methods.method('act'),
@@ -590,6 +643,8 @@ class DeclaringTest(testtools.TestCase):
             return [looking, volume_id]
         method = methods.method_of(sweep)
         self.assertIs(method, methods.method_of(really_look))
+        self.assertEqual('%s.%s' % (__name__, really_look.__qualname__),
+                         method.origin)
         self.assertEqual(['it', 'v'], method.answer(
             mock.Mock(looking='it'), {'volume_id': 'v'}))
         self.assertRaises(TypeError, methods.implements(sweep),

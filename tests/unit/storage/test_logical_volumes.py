@@ -724,7 +724,8 @@ class SnapshotTest(Case):
         for act in (lambda: self.lvm.show_lv('v', GIB),
                     lambda: self.lvm.note_zeroed('v', GIB),
                     lambda: self.lvm.protect('v')):
-            self.assertRaises(exceptions.MissingData, act)
+            error = self.assertRaises(exceptions.MissingData, act)
+            self.assertIn('Logical volume v is missing on ', str(error))
         self.assertNotIn('retag', self.called())
 
     def test_protect(self):
@@ -1225,9 +1226,13 @@ class SpaceTest(Case):
         self.assertEqual(unfilled * GIB, found)
 
     def test_thick_volumes_on_their_way_have_their_room(self):
-        lvs = (lv('volume-' + SHADOW, size=8), lv(META, tags=()))
-        self.assertEqual(0, lvm_reports.bytes_to_write(
-            {each.name: each for each in lvs}))
+        self.assertEqual(0, lvm_reports.bytes_to_write({each.name: each
+                                                        for each in (
+                                                            lv('volume-'
+                                                               + SHADOW,
+                                                               size=8),
+                                                            lv(META,
+                                                               tags=()))}))
 
     @ddt.data(('fast', 7, False), ('g', 20, True))
     @ddt.unpack

@@ -185,6 +185,14 @@ class HomesTest(attach_case.Base):
         listed.assert_not_called()
         self.is_at(B)
 
+    def test_home_of_another_service(self):
+        """Its row is as it was, and no LV is looked up for it."""
+        self.connect(ON_B)
+        volume = self.b.node.volumes.volume(self.volume.id)
+        with mock.patch.object(worlds.SimLvm, 'lvs') as listed:
+            self.assertIs(volume, homes.correct(self.a.node, volume))
+        listed.assert_not_called()
+
     def test_moved_meanwhile(self):
         self.committed()
         volume = self.b.node.volumes.volume(self.volume.id)

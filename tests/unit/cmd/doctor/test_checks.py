@@ -79,6 +79,16 @@ class ChecksTest(testtools.TestCase):
             self.assertIn('cp %s/lib/udev/rules.d/11-localclone.rules '
                           '/etc/udev/rules.d/;' % sys.prefix, found.fix)
 
+    @ddt.data('LOCALCLONE-*', '*localclone-????????-', '*remote-',
+              'CRYPT-SUBDEV-*', '*-volume--', '*-_snapshot--',
+              '*-localclone--meta--', '*-localclone--wipe--')
+    def test_rules_without_a_device(self, device):
+        """An older version has had no rule for it."""
+        self.assertIn(device, self.OURS)
+        found, = checks.rules(self.rule_directories(
+            self.OURS.replace(device, 'x')))
+        self.assertEqual(checks.WARN, found.verdict)
+
     def test_rules_that_are_masked(self):
         masked, ours = self.rule_directories(None, self.OURS)
         os.symlink('/dev/null', os.path.join(masked, checks.RULES))

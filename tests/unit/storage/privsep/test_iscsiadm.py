@@ -289,6 +289,20 @@ class CommandsTest(Case):
             self.assertRaises(exceptions.Foreign, act, iqn, *more, 30)
         self.assertRan()
 
+    @ddt.data('', '192.0.2.11', '../../x:3260', '192.0.2.11/..:3260',
+              'host:3260', '192.0.2.11:../x', '::1:x')
+    def test_portal_that_is_a_path(self, portal):
+        """The initiator's records are files: they are named by the portal."""
+        self.assertRaises(exceptions.Foreign, iscsiadm.record_target, IQN,
+                          portal, AUTH, 30)
+        self.assertRan()
+
+    @ddt.data('[fe80::1]:3260', '192.0.2.11:3261')
+    def test_portal(self, portal):
+        iscsiadm.record_target(IQN, portal, AUTH, 30)
+        self.assertIn(' -p %s ' % portal, self.commands.ran[-1].replace(
+            "'", ''))
+
     def test_known_portal(self):
         self.commands.answer('iscsiadm -m node', '%s,1 %s\n' % (PORTAL, IQN))
         self.assertEqual(PORTAL, iscsiadm.known_portal(IQN, 30))
@@ -330,6 +344,14 @@ class CommandsTest(Case):
         self.commands.answer('iscsiadm -m node', '%s,1 %s\n' % (PORTAL, IQN))
         iscsiadm.record_target(IQN, PORTAL, AUTH, 30)
         self.assertRan('iscsiadm -m node', self.COMPLETE)
+
+    def test_record_at_another_portal_that_has_just_gone(self):
+        self.commands.answer('iscsiadm -m node -T %s -p 192.0.2.98:3260'
+                             % IQN, code=21)
+        self.commands.answer('iscsiadm -m node', '192.0.2.98:3260,1 %s\n' % (
+            IQN))
+        iscsiadm.record_target(IQN, PORTAL, AUTH, 30)
+        self.assertEqual(self.COMPLETE, self.commands.ran[-1])
 
     def test_records_at_other_portals_go(self):
         """The source has another address; one login is to all records."""

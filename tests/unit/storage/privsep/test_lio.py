@@ -2,6 +2,7 @@
 """What the kernel's target serves, to whom, and what is withdrawn from it."""
 
 import importlib
+import json
 import os
 import pathlib
 import threading
@@ -41,8 +42,10 @@ class ForeignTest(Case):
               {'name': STORE + 'x'}, {'iqn': IQN + 'x'}, {'iqn': '../' + IQN},
               {'device': '/dev/mapper/other'}, {'device': '/dev/sda'},
               {'device': '/dev/mapper/localclone-crypt-' + V1},
-              {'device': '/dev/' + STORE},
-              {'device': '/dev/mapper/x/../' + STORE})
+              {'device': '/dev/' + STORE}, {'initiator': ''},
+              {'initiator': HOST + '/../../../../iqn.y/tpgt_1/acls/' + HOST},
+              {'address': '../../../iqn.y/tpgt_1/np/192.0.2.11'},
+              {'address': 'host'}, {'device': '/dev/mapper/x/../' + STORE})
     def test_exports(self, changes):
         self.assertRaises(exceptions.Foreign, export, **changes)
         self.assertEqual([], self.lio.steps)
@@ -168,7 +171,7 @@ class ExportTest(Case):
 
     def test_nobody_logs_in_before_all_is_set(self):
         export()
-        self.assertEqual('enable', self.lio.steps[-1])
+        self.assertEqual('portal', self.lio.steps[-1])
 
     def test_what_is_as_asked_is_left(self):
         export()
@@ -246,8 +249,8 @@ class ExportTest(Case):
         del self.lio.steps[:]
         self.assertTrue(export())
         self.assertEqual(
-            ['not enable', 'delete target'] * 2 + ['delete store', 'store'],
-            self.lio.steps[:6])
+            ['delete portal', 'not enable', 'delete target'] * 2
+            + ['delete store', 'store'], self.lio.steps[:8])
         self.assertEqual([IQN], [each.wwn for each in self.lio.targets])
 
     def test_a_strangers_target_only_loses_a_store_that_is_replaced(self):
@@ -293,6 +296,14 @@ class ExportTest(Case):
         self.assertEqual([True], [
             lun.write_protect for lun in tpg.node_acls[0].mapped_luns])
 
+    def test_discards_that_a_shared_store_refuses(self):
+        """Before Linux 6.0 only a new store probes its device."""
+        self.assertTrue(export())
+        self.discards(0)
+        self.lio.refuses['emulate_tpu'] = 5
+        self.assertTrue(export(iqn=OTHER_IQN))
+        self.assertEqual(2, len(self.lio.targets))
+
     def test_two_targets_share_the_store(self):
         self.assertTrue(export())
         self.assertTrue(export(iqn=OTHER_IQN, readonly=False))
@@ -302,7 +313,7 @@ class ExportTest(Case):
 
     STEPS = ('emulate_tpu', 'target', 'tpg', 'authentication',
              'generate_node_acls', 'lun', 'acl', 'chap_userid',
-             'chap_password', 'mapped lun', 'portal', 'enable')
+             'chap_password', 'mapped lun', 'enable', 'portal')
 
     def test_these_are_all_steps(self):
         export()
@@ -341,6 +352,42 @@ class ExportTest(Case):
         target, = self.lio.targets
         self.assertEqual(OTHER_IQN, target.wwn)
         self.assertEqual(1, len(self.lio.stores))
+
+
+class Killed(BaseException):
+    """The daemon has no time for anything else."""
+
+
+@ddt.ddt
+class CutTest(Case):
+    """The daemon is killed during a change.
+
+    The next sweep looks at names and portals alone: it knows each target that
+    is incomplete by its lack of a portal.
+    """
+
+    def kill(self, step, **changes):
+        self.lio.refuses[step] = 1
+        self.lio.refusal = lambda _step: Killed()
+        self.assertRaises(Killed, export, **changes)
+        self.lio.show(self.root / 'target')
+        found = json.loads(lio_configfs.targets())
+        incomplete = [each for each in found
+                      if lio_configfs.export(each) is None]
+        self.assertEqual(
+            incomplete, json.loads(lio_configfs.unfinished()))
+        self.assertTrue(export(**changes))
+        self.assertFalse(export(**changes))
+
+    @ddt.data('store', *ExportTest.STEPS)
+    def test_new_one(self, step):
+        self.kill(step)
+
+    @ddt.data('delete portal', 'not enable', 'delete target',
+              *ExportTest.STEPS[1:])
+    def test_one_that_is_replaced(self, step):
+        export()
+        self.kill(step, password='other')
 
 
 @ddt.ddt
@@ -525,7 +572,8 @@ class UnexportTest(Case):
         tpg = self.targets[0].tpgs[0]
         lio.unexport(IQN, STORE)
         self.assertFalse(tpg.enable)
-        self.assertEqual(['not enable', 'delete target'], self.lio.steps)
+        self.assertEqual(['delete portal', 'not enable', 'delete target'],
+                         self.lio.steps)
 
     def test_what_others_removed_is_not_remembered(self):
         # Else rtslib says that what is gone exists, as long as it runs.
