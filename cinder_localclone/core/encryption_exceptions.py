@@ -87,6 +87,15 @@ class KeyRefused(exceptions.LocalCloneError):
                'must be allowed to read it.')
 
 
+class LoginRefused(KeyRefused):
+    """Credentials missing in cinder.conf, or refused by the key manager."""
+
+    problem = _('The key manager does not accept this service: %(reason)s.')
+    outcome = Outcome.UNCHANGED
+    remedy = _('Correct [key_manager], [barbican] and localclone_key_auth in '
+               'cinder.conf.')
+
+
 class NotSealed(exceptions.LocalCloneError):
     """A sealed key missing on this node, or impossible to unseal here."""
 
@@ -108,7 +117,7 @@ class HeaderDamaged(exceptions.LocalCloneError):
     outcome = Outcome.NOT_WRITTEN
     remedy = _('If the header is damaged, and the disk and the source of the '
                'volume can be read, restore a backup of the header '
-               '("cinder-localclone encryption header-restore").')
+               '("cinder-localclone encryption header restore").')
     user_message = owner_reads('HEADER_DAMAGED', 'LC37', _(
         'The encryption header of the volume cannot be used; nothing was '
         'written to it. An administrator has to examine it.'))
@@ -326,7 +335,7 @@ class Reencrypting(exceptions.LocalCloneError):
                 'has ended.')
     outcome = Outcome.UNCHANGED
     remedy = _('If the re-encryption is paused, run "cinder-localclone '
-               'encryption resume".')
+               'reencryption resume".')
     user_message = NotRecovered.user_message
 
 

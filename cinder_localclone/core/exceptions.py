@@ -424,7 +424,7 @@ class DestinationWritten(LocalCloneError):
                 'regions), and these writes would be lost.')
     outcome = Outcome.UNCHANGED
     remedy = _('If the instance runs on %(host)s, close the volume on the '
-               'source, then run "cinder-localclone resume".')
+               'source, then run "cinder-localclone move complete".')
     user_message = owner_reads('DESTINATION_WRITTEN', 'LC16', _(
         'The volume cannot go back to its former host: data was already '
         'written on the new host.'))
@@ -503,7 +503,7 @@ class MetadataTooSmall(LocalCloneError):
                 'kernel crashes when this record is full.')
     outcome = Outcome.NOT_AVAILABLE
     remedy = _('Extend the LV ("lvextend -L %(needed)sb %(device)s"), then '
-               'run "cinder-localclone repair".')
+               'run "cinder-localclone volume repair".')
     user_message = owner_reads('METADATA_TOO_SMALL', 'LC13', _(
         'The volume is being copied between hosts, and the record of the '
         'copied parts is too small. No data is lost. An administrator has to '

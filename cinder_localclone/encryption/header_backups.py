@@ -182,7 +182,7 @@ def _settled(node: Node, volume_id: str) -> objects.Volume | None:
 def _drop(node: Node, volume_id: str) -> None:
     """Remove the backup of a moved volume if its new home has a backup.
 
-    "encryption shred" removes the backups of volumes without a row.
+    "encryption leftover remove" removes the backups of volumes without a row.
     """
     volume = node.volumes.volume(volume_id)
     if (volume is None or not volume.host or rows.is_home(volume, node.host)

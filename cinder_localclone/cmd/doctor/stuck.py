@@ -33,10 +33,10 @@ FIXES = {
                 'openstack volume snapshot set --state available %(id)s',
     'migration': 'if no copy is running: cinder reset-state '
                  '--reset-migration-status %(id)s',
-    'starting': 'if no live migration is running: cinder-localclone abort '
-                '%(id)s (the instance is at the source), or resume %(id)s (it '
-                'is at the destination)',
-    'completing': 'cinder-localclone repair %(id)s'}
+    'starting': 'if no live migration is running: cinder-localclone move '
+                'abort %(id)s (the instance is at the source), or move '
+                'complete %(id)s (it is at the destination)',
+    'completing': 'cinder-localclone volume repair %(id)s'}
 
 
 def unended(found: Iterable['inventory.Unended']) -> list[Finding]:

@@ -2,7 +2,7 @@
 """A made-up backend of two nodes, for the operator's command to run on.
 
 MOVING, STARTING and ENCRYPTED in its words stand for the ids of volumes. A
-third node, node3, is gone; only ``forget`` is told of it.
+third node, node3, is gone; only ``node forget`` is told of it.
 """
 
 import contextlib
@@ -451,8 +451,8 @@ def run(words: list[str]) -> tuple[str, int]:
             contextlib.redirect_stdout(io.StringIO()))
         for where, what, instead in (
                 (main, 'LocalClone', _Sample),
-                (_Peers, 'ready', words[0] == 'drain'),
-                (_Peers, 'encrypted', words[0] == 'encryption'),
+                (_Peers, 'ready', words[:2] == ['node', 'drain']),
+                (_Peers, 'encrypted', 'encryption' in words[0]),
                 (backend, 'act_as_root', lambda _settings: None),
                 (backend, 'node', lambda _backend: None),
                 (operator, 'add_recovery_key', _added),

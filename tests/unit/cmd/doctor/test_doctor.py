@@ -243,7 +243,7 @@ class DoctorTest(testtools.TestCase):
         row = self.rows()['secrets without volume']
         self.assertEqual(checks.WARN, row[1])
         self.assertIn('key (volume gone)', row[2])
-        self.assertIn('shred', row[3])
+        self.assertIn('leftover remove', row[3])
         self.backend.db.inventory.secrets_of_all.return_value = {'key'}
         self.assertNotIn('secrets without volume', self.rows())
         # Nobody is asked twice who did not answer.
@@ -473,8 +473,8 @@ class DoctorTest(testtools.TestCase):
                  'snapshot set --state available v-2'),
                 ('migration v-3', 'completing',
                  'reset-state --reset-migration-status v-3'),
-                ('move v-4', 'starting', 'cinder-localclone abort v-4'),
-                ('move v-5', 'completing', 'cinder-localclone repair v-5')):
+                ('move v-4', 'starting', 'cinder-localclone move abort v-4'),
+                ('move v-5', 'completing', 'cinder-localclone volume repair v-5')):
             self.assertIn(details, found[name][2])
             self.assertIn(fix, found[name][3])
         self.backend.db.inventory.unended.assert_called_with(

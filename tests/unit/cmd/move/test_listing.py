@@ -8,9 +8,9 @@ import ddt
 import testtools
 
 from cinder_localclone.cmd import main
-from cinder_localclone.cmd import moves as moves_command
-from cinder_localclone.cmd import repair as settle
-from cinder_localclone.cmd import show
+from cinder_localclone.cmd.move import listing as moves_command
+from cinder_localclone.cmd.move import outcome as settle
+from cinder_localclone.cmd.volume import show
 from cinder_localclone.core import copies
 from cinder_localclone.core.state import Phase
 from tests.helpers.node_rows import A
@@ -145,14 +145,14 @@ class MovesTest(testtools.TestCase):
         self.assertEqual(('rolling-back', 'cleaning up on ' + B),
                          (row['Phase'], row['Remark']))
 
-    def test_which_node_abort_and_resume_ask(self):
+    def test_which_node_abort_and_complete_ask(self):
         starting, early = moving(Phase.STARTING), moving(
             Phase.MIGRATING, committed=False)
         self.assertEqual((B, A), (
             settle.Abort.decides(starting), settle.Abort.decides(early)))
         self.assertEqual((A, B), (
-            settle.Resume.decides(starting),
-            settle.Resume.decides(MIGRATING)))
+            settle.Complete.decides(starting),
+            settle.Complete.decides(MIGRATING)))
 
 
 class MainTest(testtools.TestCase):

@@ -11,10 +11,10 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone.cmd import drain
-from cinder_localclone.cmd import drain_plan
+from cinder_localclone.cmd.node import drain
+from cinder_localclone.cmd.node import drain_plan
 from cinder_localclone.cmd import main
-from cinder_localclone.cmd import moves
+from cinder_localclone.cmd.move import listing as moves
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import state
@@ -104,8 +104,8 @@ class Base(move_case.Base):
     def drain(self, *words, code=0, json_=True):
         with contextlib.redirect_stdout(io.StringIO()) as out, \
                 contextlib.redirect_stderr(io.StringIO()) as err:
-            found = main.main([*(['--json'] if json_ else []), 'drain', A,
-                               *words])
+            found = main.main([*(['--json'] if json_ else []), 'node',
+                               'drain', A, *words])
         self.assertEqual(code, found, out.getvalue() + err.getvalue())
         self.said = err.getvalue()
         return [(row['Volume'], row['What'], row['Why'])
