@@ -158,7 +158,7 @@ class Start(_Command):
     continue.
     """
 
-    example = 'reencryption start data --cipher serpent-xts-plain64 --wait'
+    example = 'reencryption start data --wait'
     method = 'encryption_reencrypt'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:

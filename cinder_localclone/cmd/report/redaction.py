@@ -123,10 +123,9 @@ def secrets(found: Iterable[Option], known: Mapping[str, bool]
             values |= {option.value, *option.value.split('\n')}
         values |= set(_passwords(option.value))
     values |= {urllib.parse.unquote(each) for each in values}
-    for written in (urllib.parse.quote, urllib.parse.quote_plus,
-                    lambda each: json.dumps(each)[1:-1]):
-        values |= {written(each) for each in values}
-    return frozenset(each for each in values if each)
+    return frozenset(text for each in values for text in (
+        each, urllib.parse.quote(each), urllib.parse.quote(each, safe=''),
+        urllib.parse.quote_plus(each), json.dumps(each)[1:-1]) if text)
 
 
 def _passwords(value: str) -> Iterator[str]:
@@ -137,8 +136,9 @@ def _passwords(value: str) -> Iterator[str]:
     """
     for match in re.finditer(r'[A-Za-z][\w+.-]*://(\S*)@', value):
         yield match[1].partition(':')[2]
-        for each in match[1].split(','):
-            yield (each.rpartition('@')[0] or each).partition(':')[2]
+        *others, last = match[1].split(',')
+        for each in (*(each.rpartition('@')[0] for each in others), last):
+            yield each.partition(':')[2]
 
 
 class Redaction:
