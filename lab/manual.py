@@ -74,8 +74,8 @@ def page():
     app = main.LocalClone()
     lines = [
         '.\\" Made by lab/manual.py', TITLE, '.SH NAME',
-        'cinder\\-localclone \\- node\\-local Cinder volumes that follow their '
-        'instances', '.SH SYNOPSIS',
+        'cinder\\-localclone \\- node\\-local Cinder volumes that follow '
+        'their instances', '.SH SYNOPSIS',
         '\\fBcinder\\-localclone\\fR [\\fIOPTIONS\\fR] \\fINOUN VERB\\fR ...',
         '.SH DESCRIPTION', escaped(app.__doc__),
         'It reads Cinder\'s configuration, and runs on any node of the '

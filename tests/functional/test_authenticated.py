@@ -217,8 +217,7 @@ class AuthenticatedTest(encrypted.DriverTest):
         process.wait_for('a header that is sound', lambda: not (
             self.n2.operator('encryption', 'check', clone).returncode), 60)
         done = self.n2.operator(
-            'encryption', 'key', 'rotate', clone, '--format',
-                                'json')
+            'encryption', 'key', 'rotate', clone, '--format', 'json')
         self.assertEqual('has a new key', json.loads(
             done.stdout)[0]['Result'])
         reader = instances.Instance(self.lab).attach(clone, self.n2)

@@ -137,7 +137,7 @@ class AtHomeTest(Base):
         writer = self.attached.start_writing()
         began = time.monotonic()
         found = self.reencryption('start', '--cipher', SERPENT, '--wait',
-                                timeout=400)
+                                  timeout=400)
         print('  re-encryption of 1 GiB beside a guest: %.0f s'
               % (time.monotonic() - began), flush=True)
         self.assertEqual(('none', SERPENT),

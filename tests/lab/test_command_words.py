@@ -97,13 +97,12 @@ class CommandWordsTest(testtools.TestCase):
     def misfit(self, name, rest):
         """Return whether the real parser refuses arguments, as a text."""
         parser, _kind = manual.parser(self.app, name)
+        words = [re.sub('%.*|{{.*', 'x', word) for word in rest
+                 if word not in ('}}', '$labels.volume', *ANYWHERE)]
         for more in ([], ['x']):  # an example may leave out a name
             with contextlib.redirect_stderr(io.StringIO()) as said:
                 try:
-                    parser.parse_args([
-                        re.sub('%.*|{{.*', 'x', word) for word in rest
-                        if word not in ('}}', '$labels.volume', *ANYWHERE)
-                        ] + more)
+                    parser.parse_args([*words, *more])
                 except SystemExit:
                     continue
                 return ''

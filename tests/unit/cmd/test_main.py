@@ -229,7 +229,8 @@ class ExitCodeTest(CommandCase):
 
     def test_done(self):
         self.assertEqual(0, self.run_command('move', 'list')[0])
-        self.assertEqual('[]', self.run_command('--json', 'move', 'list')[1].strip())
+        self.assertEqual('[]', self.run_command(
+            '--json', 'move', 'list')[1].strip())
 
     @ddt.data([], ['none-such'], ['move', 'list', '--none-such'],
               ['volume', 'show'], ['node'], ['encryption', 'recovery'])
@@ -243,7 +244,8 @@ class ExitCodeTest(CommandCase):
               RuntimeError('no such thing'))
     def test_error(self, error):
         self.backend.db.moves.readable.side_effect = error
-        self.assertEqual((1, '', '%s\n' % error), self.run_command('move', 'list'))
+        self.assertEqual((1, '', '%s\n' % error),
+                         self.run_command('move', 'list'))
 
     def test_noun_without_a_verb(self):
         for words, said in (

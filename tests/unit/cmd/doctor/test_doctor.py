@@ -474,7 +474,8 @@ class DoctorTest(testtools.TestCase):
                 ('migration v-3', 'completing',
                  'reset-state --reset-migration-status v-3'),
                 ('move v-4', 'starting', 'cinder-localclone move abort v-4'),
-                ('move v-5', 'completing', 'cinder-localclone volume repair v-5')):
+                ('move v-5', 'completing',
+                 'cinder-localclone volume repair v-5')):
             self.assertIn(details, found[name][2])
             self.assertIn(fix, found[name][3])
         self.backend.db.inventory.unended.assert_called_with(

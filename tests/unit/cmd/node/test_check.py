@@ -28,12 +28,14 @@ class Case(ListingCase):
         self.backend.volume.return_value = volume, None
         self.db.moves.pending_cleanups.return_value = []
         self.db.snapshots.snapshots_of.return_value = []
+        lv = 'volume-' + V1
         self.answers['inspect'] = {
             'host': A, 'clone': None, 'session': None, 'progress': None,
             'exported': False, 'source': None, 'remote': False,
-            'upper_devices': [], 'handle': None, 'lvs': [{
-                'name': 'volume-' + V1, 'size': 1, 'active': True,
-                'tags': []}]}
+            'upper_devices': [],
+            'lvs': [{'name': lv, 'size': 1, 'active': True, 'tags': []}],
+            'handle': {'number': '253:7', 'opened': 0, 'suspended': False,
+                       'on': ['LV ' + lv]}}
 
     def ask(self, host, name, *arguments):
         self.asked.append((host, name, *arguments))
@@ -61,8 +63,8 @@ class CheckTest(Case):
                          rows[-1])
 
     def test_one_by_its_host_name(self):
-        self.assertEqual({A}, {host for host, *_what in self.asked}
-                         if self.check(A.partition('@')[0]) else None)
+        self.check(A.partition('@')[0])
+        self.assertEqual({A}, {host for host, *_what in self.asked})
         _code, _out, err = self.run_command('node', 'check', 'none')
         self.assertIn('none is not a node of the backend', err)
 

@@ -11,10 +11,10 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone.cmd.node import drain
-from cinder_localclone.cmd.node import drain_plan
 from cinder_localclone.cmd import main
 from cinder_localclone.cmd.move import listing as moves
+from cinder_localclone.cmd.node import drain
+from cinder_localclone.cmd.node import drain_plan
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import state

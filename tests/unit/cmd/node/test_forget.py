@@ -10,8 +10,8 @@ from unittest import mock
 import ddt
 import fixtures
 
-from cinder_localclone.cmd.node import forget
 from cinder_localclone.cmd import main
+from cinder_localclone.cmd.node import forget
 from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
