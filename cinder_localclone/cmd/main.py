@@ -221,7 +221,7 @@ class Escapes:
         self._encoding = ''
 
     def __call__(self, error: UnicodeError) -> tuple[str | bytes, int]:
-        """Replace characters, as an error handler of :mod:`codecs`."""
+        """Replace characters, as an error handler of the module codecs."""
         if isinstance(error, UnicodeEncodeError):
             self._encoding = error.encoding
         return codecs.backslashreplace_errors(error)
