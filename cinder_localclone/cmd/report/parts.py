@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import contextlib
 import dataclasses
 import datetime
+import functools
 import importlib
 from importlib import metadata
 import json
@@ -125,9 +126,9 @@ def parts(sources: Sources, known: dict[str, bool]) -> Iterator[Part]:
     yield Part('cinder.conf', lambda: _configuration(sources, known))
     for words in COMMANDS:
         yield Part(words.replace(' ', '-') + '.json',
-                   lambda words=words: _own(sources, words))
+                   functools.partial(_own, sources, words))
     for name, argv in OUTPUTS.items():
-        yield Part(name, lambda argv=argv: sources.command(*argv))
+        yield Part(name, functools.partial(sources.command, *argv))
     yield Part('log/journal.txt', lambda: _journal(sources))
     yield Part('log/kernel.txt', lambda: _kernel(sources))
     if sources.log_file:

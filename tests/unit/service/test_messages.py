@@ -104,7 +104,8 @@ OF_ENCRYPTION = {
     'InvalidPaceType': 'LC43',
     'WouldReadNoise': 'LC40', 'NotBlank': 'LC20',
     # Nothing that an owner could do anything about.
-    'KeyRefused': 'LC00', 'WrongKey': 'LC00', 'NotSealed': 'LC00',
+    'KeyRefused': 'LC00', 'LoginRefused': 'LC00', 'WrongKey': 'LC00',
+    'NotSealed': 'LC00',
     'LastKey': 'LC00', 'KeyNotChanged': 'LC00', 'OddSize': 'LC00',
     'NoBackup': 'LC00', 'StaleBackup': 'LC00',
 }
