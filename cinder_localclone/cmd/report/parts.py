@@ -193,7 +193,9 @@ def _configuration(sources: Sources, known: dict[str, bool]) -> str:
 
 def _own(sources: Sources, words: str) -> str:
     """Return the JSON of a sub-command, in a process with a time limit."""
-    argv = [sys.executable, '-W', 'ignore', '-m', 'cinder_localclone.cmd.main']
+    # -P: root may be in a directory where others can write modules.
+    argv = [sys.executable, '-P', '-W', 'ignore', '-m',
+            'cinder_localclone.cmd.main']
     for path in sources.files:
         argv += ['--config-file', path]
     if sources.backend:

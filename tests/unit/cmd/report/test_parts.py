@@ -77,9 +77,10 @@ class PartsTest(testtools.TestCase):
         with mock.patch.object(parts.Sources, 'run', autospec=True,
                                return_value=('[]\n', 1)) as run:
             self.assertEqual('[]\n', parts._own(sources, 'node list'))
+        self.assertIn('-P', run.call_args.args)  # not of the directory
         self.assertEqual(
             ['--config-file', '/etc/x.conf', '--backend', 'lc', '--json',
-             'node', 'list'], list(run.call_args.args[6:]))
+             'node', 'list'], list(run.call_args.args[7:]))
         with mock.patch.object(parts.Sources, 'run', autospec=True,
                                return_value=('no\n such  table\n', 1)):
             self.assertEqual('no such table', str(self.assertRaises(
