@@ -25,14 +25,16 @@ _URL_NAMES = ('backend_url', 'connection', 'slave_connection', 'transport_url')
 _SECRET_NAME = re.compile(
     r'pass(word|wd|phrase)?(_|$)|secret|token|credential|private|'
     r'(^|_)(key|kek)s?$', re.IGNORECASE)
-#: Credentials in URLs. A password may have any character but a space.
-_URL = re.compile(r'([A-Za-z][\w+.-]*://)[^\s\'"<>]*@')
+#: Credentials in URLs. A password may have any character but a space. The
+#: bound keeps the search linear in a log with very long words.
+_URL = re.compile(r'([A-Za-z][\w+.-]{0,30}://)[^\s\'"<>]*@')
 #: "CHAP name password", as in Cinder's provider_auth.
 _CHAP = re.compile(r'\bCHAP\s+\S+\s+\S+')
 #: "password" of targetcli, of iscsiadm's records and of connection data.
 _NAMED = re.compile(
     r'((?:pass(?:word|wd|phrase)|secret|token|incoming_auth|outgoing_auth|'
-    r'provider_auth)[\w.\'"\]]*\s*[=:]\s*)(?:"[^"]*"|\'[^\']*\'|[^\s,;]+)',
+    r'provider_auth)[\w.\'"\]]{0,40}\s{0,9}[=:]\s*)'
+    r'(?:"[^"]*"|\'[^\']*\'|[^\s,;]+)',
     re.IGNORECASE)
 #: A recovery key, as "encryption recovery key add" prints it.
 _RECOVERY_KEY = re.compile(r'\b(?:[A-Z2-7]{4}-){12}[A-Z2-7]{4}\b')

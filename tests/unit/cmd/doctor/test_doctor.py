@@ -38,6 +38,32 @@ _isdir = os.path.isdir
 GIB = 1 << 30
 
 
+class RemedyTest(testtools.TestCase):
+
+    def remedy(self, name, error, user=0):
+        def check():
+            raise error
+        with mock.patch.object(doctor.os, 'geteuid', lambda: user):
+            found, = doctor.examine(name, check)
+        self.assertEqual(checks.FAIL, found.verdict)
+        return found.fix, found.details
+
+    def test_package_of_a_database(self):
+        """The server may be up: to start it is no remedy."""
+        fix, details = self.remedy(
+            'database', ModuleNotFoundError(name='pymysql'))
+        self.assertEqual(checks.SEE_DETAILS, fix)
+        self.assertIn('The Python package pymysql is not installed', details)
+        self.assertIn('start the database', self.remedy(
+            'database', OSError('refused'))[0])
+
+    def test_device_mapper(self):
+        for user, fix in ((0, 'modprobe dm-mod'),
+                          (7, 'modprobe dm-mod; run doctor as root')):
+            self.assertEqual(fix, self.remedy(
+                'kernel: device-mapper', OSError('no'), user)[0])
+
+
 @ddt.ddt
 class DoctorTest(testtools.TestCase):
 
