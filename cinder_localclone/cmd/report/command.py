@@ -113,7 +113,7 @@ def manifest(rows: Iterable[tuple[str, int, str]]) -> str:
     """Return the text of the MANIFEST."""
     return '\n'.join((
         'cinder-localclone report',
-        'version: %s' % version.version_string(),
+        'version: %s' % version.VERSION,
         'host: %s' % socket.gethostname(),
         'time: %s' % time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime()),
         'Secrets are replaced by %s.' % redaction.HIDDEN, '',

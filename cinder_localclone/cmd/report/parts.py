@@ -210,7 +210,7 @@ def _own(sources: Sources, words: str) -> str:
 
 def _versions(sources: Sources) -> str:
     """Return versions; a missing command is said in its place."""
-    said = ['cinder-localclone %s' % version.version_string(),
+    said = ['cinder-localclone %s' % version.VERSION,
             'Python %s' % platform.python_version(),
             'kernel %s %s' % (platform.release(), platform.version())]
     with contextlib.suppress(OSError):
