@@ -103,15 +103,34 @@ class ProcessTest(testtools.TestCase):
         self.assertIn('no such table', line)
         self.assertNotIn('SELECT', line)
 
-    def test_nothing_to_show(self):
+    def with_database(self, **more):
+        """Return a configuration whose database has its tables."""
         import sqlalchemy
 
         from cinder_localclone.db import base
-        conf = self.useFixture(ConfigurationFixture())
+        conf = self.useFixture(ConfigurationFixture(**more))
         engine = sqlalchemy.create_engine(
             'sqlite:///%s/cinder.sqlite' % conf.directory)
         self.addCleanup(engine.dispose)
         base.models.BASE.metadata.create_all(engine)
+        return conf
+
+    def test_key_manager_without_credentials(self):
+        """castellan logs an error of its own."""
+        conf = self.with_database(more='''
+    localclone_key_auth = key_manager
+    [key_manager]
+    backend = barbican
+''')
+        done = self.run_command('--config-file', conf.path, 'encryption',
+                                'leftover', 'remove')
+        self.assertEqual((1, ''), (done.returncode, done.stdout))
+        line, = done.stderr.splitlines()
+        self.assertIn('The key manager does not accept this service: ', line)
+        self.assertIn('Correct [key_manager]', line)
+
+    def test_nothing_to_show(self):
+        conf = self.with_database()
         done = self.run_command('--config-file', conf.path, 'move', 'list')
         self.assertEqual((0, '', 'No volume is moving.\n'), (
             done.returncode, done.stdout, done.stderr))
