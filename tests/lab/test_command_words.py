@@ -47,13 +47,14 @@ def files(*suffixes):
 
 
 def texts(path, text):
-    """Yield the texts in a file: of Python its whole string literals."""
+    """Yield the texts in a file: of Python its literals and comments."""
     if not path.endswith('.py'):
         yield text
         return
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
+    yield '\n'.join(re.findall(r'^ *#:? (.*)$', text, re.MULTILINE))
 
 
 def mentions(text):
