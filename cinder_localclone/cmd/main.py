@@ -237,7 +237,6 @@ class Escapes:
         reconfigure(errors=self.NAME)
         try:
             yield
-            stream.flush()
         finally:
             if self._encoding:
                 print('The encoding %s lacks characters of this output; they '
