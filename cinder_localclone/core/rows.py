@@ -102,8 +102,8 @@ def _why_unknown(row: Row) -> str:
     return ''
 
 
-def after_death(row: Row, lv_bytes: int | None, by_cinder: bool
-                ) -> str | None:
+def status_after_death(row: Row, lv_bytes: int | None, by_cinder: bool
+                       ) -> str | None:
     """Return the status of a volume whose service died at work on it.
 
     :param lv_bytes: readable bytes of its LV at its home; None without an LV

@@ -107,8 +107,10 @@ class Interrupted(records.Interrupted):
         with base.reader() as session:
             return clock.now(session)
 
-    def older(self, host: str, moment: datetime.datetime,
-              of: Collection[str] = statuses.LOST_WITH_SERVICE) -> list[str]:
+    def volumes_unchanged_since(self, host: str, moment: datetime.datetime,
+                                of: Collection[
+                                    str] = statuses.LOST_WITH_SERVICE
+                                ) -> list[str]:
         volume = base.models.Volume
         with base.reader() as session:
             return [row.id for row in _at(session, host).filter(
@@ -121,7 +123,7 @@ class Interrupted(records.Interrupted):
             row = base.volume_row(session, volume_id, lock=True)
             if row is None or not rows.is_home(row, host):
                 return None
-            before, after = row.status, rows.after_death(
+            before, after = row.status, rows.status_after_death(
                 row, sizes.get(row.name), rows.is_migrated_by_cinder(row))
             if after:
                 row.status = after

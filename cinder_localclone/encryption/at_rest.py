@@ -52,5 +52,6 @@ def to_change(node: Node, volume: objects.Volume) -> luks_header.Header:
     if header.reencryption:
         raise encryption_exceptions.KeyNotChanged(
             volume=volume_id, reason='it is being re-encrypted')
-    pinning.check(volume_id, header, pinning.of_row(rows.recorded(volume)))
+    pinning.check(volume_id, header,
+                  pinning.recorded_in_row(rows.recorded(volume)))
     return header

@@ -23,7 +23,7 @@ class Case(encrypted_attach_case.Case):
         return self.world.headers[self.volume.id]
 
     def expected(self):
-        return pinning.of_row(rows.recorded(self.volume))
+        return pinning.recorded_in_row(rows.recorded(self.volume))
 
     def use(self, node=None, host='a'):
         """A guest has it."""

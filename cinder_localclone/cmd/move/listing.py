@@ -50,7 +50,7 @@ def with_rows(backend: backends.Backend,
                 if alive.get(host, True) else (None, DOWN))
     problems_of = functools.cache(functools.partial(_problems_of, ask))
     return [(each, _row(ask, each, problems_of))
-            for each in backend.db.moves.readable() if wanted(each)]
+            for each in backend.db.moves.readable_moves() if wanted(each)]
 
 
 def _row(ask, move, problems_of: Callable[[str], str]):

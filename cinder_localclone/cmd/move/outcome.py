@@ -19,7 +19,7 @@ class _Outcome(base.VolumeCommand):
     done = ''
 
     @staticmethod
-    def decides(move: state.Move) -> str:
+    def deciding_host(move: state.Move) -> str:
         """Return the service host to call."""
         raise NotImplementedError
 
@@ -31,7 +31,7 @@ class _Outcome(base.VolumeCommand):
             raise errors.CommandError(
                 'Volume %s is not moving. Nothing was '
                 'changed.' % parsed_args.volume)
-        host = self.decides(move)
+        host = self.deciding_host(move)
         backend.call(host, self.method, parsed_args.volume)
         return ('Volume', 'Where', 'What'), [
             (parsed_args.volume, host, self.done)]
@@ -50,7 +50,7 @@ class Abort(_Outcome):
     done = 'rolled back to its source; the destination is being cleaned up'
 
     @staticmethod
-    def decides(move: state.Move) -> str:
+    def deciding_host(move: state.Move) -> str:
         """Return the current home of the volume."""
         return move.destination if move.committed else move.source
 
@@ -69,7 +69,7 @@ class Complete(_Outcome):
     done = 'the move continues'
 
     @staticmethod
-    def decides(move: state.Move) -> str:
+    def deciding_host(move: state.Move) -> str:
         """Return the source, which knows whether the volume is open there."""
         return (move.source if move.phase is state.Phase.STARTING
                 else move.destination)

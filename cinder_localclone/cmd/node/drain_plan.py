@@ -152,7 +152,7 @@ def choose(volume: objects.Volume, geometry: state.Geometry,
             space, volumes=space.volumes - arriving.get(target.host, 0))
         if target.host == to or (
                 to is None and target.zone == volume.availability_zone):
-            if not free.lacks(size, geometry.metadata_bytes(size)):
+            if not free.why_too_small(size, geometry.metadata_bytes(size)):
                 left[target.host] = free.volumes
     return max(sorted(left), key=left.__getitem__, default='')
 

@@ -76,7 +76,7 @@ class Repair(base.Command):
     @staticmethod
     def _all(backend, hosts):
         # Pending cleanups of deleted volumes are found by their move records.
-        volumes = {each.volume_id for each in backend.db.moves.readable()
+        volumes = {each.volume_id for each in backend.db.moves.readable_moves()
                    if names.same_backend(each.source or each.destination,
                                          backend.host)}
         for host in hosts:

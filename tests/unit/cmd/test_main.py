@@ -262,7 +262,7 @@ class ExitCodeTest(CommandCase):
               exceptions.PeerUnreachable(host='h', method='m', seconds=1),
               RuntimeError('no such thing'))
     def test_error(self, error):
-        self.backend.db.moves.readable.side_effect = error
+        self.backend.db.moves.readable_moves.side_effect = error
         self.assertEqual((1, '', '%s\n' % error),
                          self.run_command('move', 'list'))
 
@@ -277,14 +277,14 @@ class ExitCodeTest(CommandCase):
             self.assertIn(said, self.run_command(*words)[2])
 
     def test_traceback_if_asked_for(self):
-        self.backend.db.moves.readable.side_effect = RuntimeError(
+        self.backend.db.moves.readable_moves.side_effect = RuntimeError(
             'no such thing')
         code, _out, err = self.run_command('move', 'list', '--debug')
         self.assertEqual(1, code)
         self.assertIn('Traceback', err)
 
     def test_interrupted(self):
-        self.backend.db.moves.readable.side_effect = KeyboardInterrupt
+        self.backend.db.moves.readable_moves.side_effect = KeyboardInterrupt
         self.assertEqual((130, '', ''), self.run_command('move', 'list'))
 
     def test_interrupted_while_it_begins(self):
@@ -293,7 +293,7 @@ class ExitCodeTest(CommandCase):
         self.assertEqual(130, self.run_command('move', 'list')[0])
 
     def test_reader_that_has_gone(self):
-        self.backend.db.moves.readable.side_effect = BrokenPipeError
+        self.backend.db.moves.readable_moves.side_effect = BrokenPipeError
         self.assertEqual(141, self.run_command('move', 'list')[0])
 
     def test_abort_without_a_move(self):
@@ -304,7 +304,7 @@ class ExitCodeTest(CommandCase):
 
     def test_log_file(self):
         path = os.path.join(self.useFixture(fixtures.TempDir()).path, 'log')
-        self.backend.db.moves.readable.side_effect = RuntimeError('oh')
+        self.backend.db.moves.readable_moves.side_effect = RuntimeError('oh')
         self.run_command('--log-file', path, 'move', 'list')
         with open(path) as file:
             self.assertIn('oh', file.read())
@@ -335,7 +335,7 @@ class ExitCodeTest(CommandCase):
         there = types.SimpleNamespace(id='v', name='volume-v', host='b@m#p')
         move = types.SimpleNamespace(
             volume_id='v', source='a@m', destination='b@m')
-        self.backend.db.moves.readable.return_value = [move]
+        self.backend.db.moves.readable_moves.return_value = [move]
         self.backend.volume.return_value = there, move
         code, out, _err = self.run_command('volume', 'repair', '--json')
         self.assertEqual((0, []), (code, json.loads(out)))
@@ -379,7 +379,7 @@ class WatchTest(testtools.TestCase):
         move = state.Move('v', 's', token, True, 'a@l', 'b@l', 'x', 'y', 1)
         made = mock.MagicMock()
         made.ask.return_value = None, 'did not answer'
-        made.db.moves.readable.side_effect = [[move], []]
+        made.db.moves.readable_moves.side_effect = [[move], []]
         self.useFixture(fixtures.MockPatchObject(moves_command.time, 'sleep'))
         with contextlib.redirect_stderr(io.StringIO()) as err:
             moves_command.watch(made, None)
@@ -388,7 +388,7 @@ class WatchTest(testtools.TestCase):
 
     def test_at_most(self):
         made = mock.MagicMock()
-        made.db.moves.readable.return_value = []
+        made.db.moves.readable_moves.return_value = []
         with contextlib.redirect_stderr(io.StringIO()):
             moves_command.watch(made, 0.001)
 
@@ -562,7 +562,7 @@ class BackendTest(testtools.TestCase):
 
     def test_nodes(self):
         found, db = self.connected()
-        db.services.by_host.return_value = {
+        db.services.alive_by_host.return_value = {
             'b@localclone': False, 'a@localclone': True, 'c@other': True}
         self.assertEqual([('a@localclone', True), ('b@localclone', False)],
                          list(found.nodes().items()))

@@ -13,7 +13,7 @@ class ShowTest(ListingCase):
 
     def setUp(self):
         super().setUp()
-        self.db.moves.readable.return_value = [
+        self.db.moves.readable_moves.return_value = [
             inventory_rows.moving(V1), inventory_rows.moving(V2)]
         self.backend.ask.return_value = None, 'did not answer'
 
@@ -33,7 +33,7 @@ class ShowTest(ListingCase):
         self.backend.ask.assert_called_once_with(B, 'inspect', V2)
 
     def test_volume_that_does_not_move(self):
-        self.db.moves.readable.return_value = [inventory_rows.moving(V2)]
+        self.db.moves.readable_moves.return_value = [inventory_rows.moving(V2)]
         code, out, err = self.run_command('move', 'show', V1)
         self.assertEqual((1, '', 'Volume %s is not moving.\n' % V1),
                          (code, out, err))

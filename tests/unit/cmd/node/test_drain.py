@@ -87,7 +87,8 @@ class Base(move_case.Base):
                                   Asked.DRAIN)
                 self.departed.append((volume_id, peer))
             self.most = max(self.most, sum(
-                not move.is_over for move in self.backend.db.moves.readable()))
+                not move.is_over
+                for move in self.backend.db.moves.readable_moves()))
         except exceptions.LocalCloneError as exc:
             return None, str(exc)
         return None, ''
@@ -479,7 +480,7 @@ class DrainTest(Base):
                 other, C + '#p', state.Event.MOVE_BEGUN,
                 worlds.GEOMETRY, lambda record: record, 'CHAP u s', 'i',
                 asked_by=Asked.DRAIN)
-            move, = moves.readable()
+            move, = moves.readable_moves()
             moves.advance(move, state.Event.FAILED)
         else:
             migrate.move_away(self.world.nodes[B].node, other.id, A,
