@@ -14,6 +14,7 @@ from cinder_localclone.core import errors
 
 if typing.TYPE_CHECKING:
     import cinder_localclone.cmd.main
+    import cinder_localclone.service.operator
 
 #: Columns and rows of a table.
 Table = tuple[Sequence[str], list[tuple[typing.Any, ...]]]
@@ -46,14 +47,16 @@ class Words:
     app: 'cinder_localclone.cmd.main.LocalClone'
     #: Whether VOLUME may be a name, which requires the database.
     takes_names = True
+    #: A command line without the name of the program, for --help.
+    example = ''
 
     def get_epilog(self) -> str:
-        """Return ''.
+        """Return the example.
 
         cliff's own method searches all installed packages for the package of
         the sub-command, to print its name.
         """
-        return ''
+        return self.example and 'Example: cinder-localclone ' + self.example
 
     def run(self, parsed_args: argparse.Namespace) -> int:
         """Run the sub-command, and convert any error to a sentence.
@@ -109,6 +112,35 @@ def with_fields(table: Table, fields: Sequence[typing.Any], wanted: bool
         return table
     return (*columns, 'Fields'), [
         (*row, each) for row, each in zip(rows, fields, strict=True)]
+
+
+def node(backend: 'cinder_localclone.service.operator.Backend', text: str
+         ) -> str:
+    """Return a node by its service host or its host name.
+
+    :raises CommandError: if there is no such node
+    """
+    hosts = list(backend.nodes())
+    found = [host for host in hosts
+             if text in (host, host.partition('@')[0])]
+    if len(found) != 1:
+        raise errors.CommandError(
+            '%s is not a node of the backend. Its nodes: %s.' % (
+                text, ', '.join(hosts) or 'none'))
+    return found[0]
+
+
+def with_node(parser: argparse.ArgumentParser, all_nodes: bool = False
+              ) -> argparse.ArgumentParser:
+    """Return a parser with an argument for :func:`node`.
+
+    :param all_nodes: whether the argument may be missing, for all nodes
+    """
+    parser.add_argument(
+        'node', metavar='NODE', nargs='?' if all_nodes else None,
+        help='host name or volume service (host@backend) of the node' + (
+            '; default: all nodes' * all_nodes))
+    return parser
 
 
 class VolumeCommand(Command):

@@ -1,7 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entry point of ``cinder-localclone``."""
+"""Entry point of ``cinder-localclone``, with the table of its sub-commands.
+
+A sub-command is a noun and a verb, as in ``openstack`` and ``linstor``:
+
+- The noun is singular: ``node``, ``volume``, ``move``, ``encryption`` and
+  ``reencryption``. A part of a volume's encryption has a noun of several
+  words, such as ``encryption key``.
+- The last word is the verb. One verb has one meaning for all nouns: ``list``
+  prints a row for each object, ``show`` prints one object, and ``check`` looks
+  for problems without any change. Their exit codes tell of problems.
+- Only sub-commands about this node as a whole are single words: ``doctor``,
+  ``metrics`` and ``report``.
+
+The package of a noun has a module for each verb, or for verbs with the same
+reason to change.
+"""
 
 import argparse
+import codecs
+from collections.abc import Iterator
+import contextlib
 from importlib import metadata
 import logging
 import sys
@@ -22,40 +40,74 @@ USAGE, INTERRUPTED = 2, 130
 #: The class of each sub-command. It is imported when the sub-command runs, or
 #: when --help lists all of them.
 COMMANDS = {
-    'abort': 'repair:Abort',
     'doctor': 'doctor.doctor:Doctor',
-    'drain': 'drain:Drain',
-    'encryption add-recovery-key': 'encryption.keys:Add',
-    'encryption header-backup': 'encryption.status:HeaderBackup',
-    'encryption header-restore': 'encryption.keys:HeaderRestore',
-    'encryption pause': 'encryption.reencrypt:Pause',
-    'encryption reencrypt': 'encryption.reencrypt:Reencrypt',
-    'encryption remove-recovery-key': 'encryption.keys:Remove',
-    'encryption resume': 'encryption.reencrypt:Resume',
-    'encryption rotate': 'encryption.keys:Rotate',
-    'encryption shred': 'encryption.leftovers:Shred',
-    'encryption status': 'encryption.status:Status',
-    'encryption unlock': 'boot:OpenWanted',
-    'encryption verify': 'encryption.status:Verify',
-    'forget': 'forget:Forget',
+    'encryption check': 'encryption.status:Check',
+    'encryption header restore': 'encryption.keys:HeaderRestore',
+    'encryption header save': 'encryption.status:HeaderSave',
+    'encryption key rotate': 'encryption.keys:Rotate',
+    'encryption leftover remove': 'encryption.leftovers:Remove',
+    'encryption list': 'encryption.status:List',
+    'encryption recovery key add': 'encryption.keys:Add',
+    'encryption recovery key remove': 'encryption.keys:Remove',
+    'encryption show': 'encryption.status:Show',
     'metrics': 'metrics.command:Metrics',
-    'moves': 'moves:Moves',
-    'nodes': 'nodes:Nodes',
-    'repair': 'repair:Repair',
-    'restore': 'boot:Restore',
-    'resume': 'repair:Resume',
-    'show': 'show:Show',
-    'unlock': 'boot:Unlock',
-    'volumes': 'volumes:Volumes',
+    'move abort': 'move.outcome:Abort',
+    'move complete': 'move.outcome:Complete',
+    'move list': 'move.listing:List',
+    'move show': 'move.show:Show',
+    'node check': 'node.check:Check',
+    'node drain': 'node.drain:Drain',
+    'node forget': 'node.forget:Forget',
+    'node list': 'node.listing:List',
+    'node restore': 'node.boot:Restore',
+    'node show': 'node.show:Show',
+    'node unlock': 'node.boot:Unlock',
+    'reencryption pause': 'reencryption:Pause',
+    'reencryption resume': 'reencryption:Resume',
+    'reencryption start': 'reencryption:Start',
+    'report': 'report.command:Report',
+    'volume list': 'volume.listing:List',
+    'volume repair': 'volume.repair:Repair',
+    'volume show': 'volume.show:Show',
+    'volume unlock': 'volume.unlock:Unlock',
 }
 #: Sub-commands run only by the volume service, in a process of their own.
-#: Their class hides them from --help: cliff lists no deprecated commands.
-HIDDEN = {'encryption run': 'encryption.reencrypt:Run'}
+#: Neither --help nor the completion lists them.
+HIDDEN = {'reencryption run': 'reencryption:Run'}
 #: Loggers silent without --verbose: the command prints the errors that their
 #: libraries log.
-TALKATIVE = ('amqp', 'cinder', 'kombu', 'os_brick', 'oslo', 'oslo_db',
-             'oslo_messaging', 'oslo_privsep', 'oslo_service', 'sqlalchemy',
-             'stevedore', 'taskflow')
+TALKATIVE = ('amqp', 'barbicanclient', 'castellan', 'cinder', 'keystoneauth',
+             'kombu', 'os_brick', 'oslo', 'oslo_db', 'oslo_messaging',
+             'oslo_privsep', 'oslo_service', 'sqlalchemy', 'stevedore',
+             'taskflow')
+
+
+class Manager(commandmanager.CommandManager):
+    """The sub-commands of the tables above."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        for name, where in {**COMMANDS, **HIDDEN}.items():
+            self.commands[name] = metadata.EntryPoint(
+                name, 'cinder_localclone.cmd.' + where, 'cinder_localclone')
+
+    def __iter__(self) -> Iterator[tuple[str, metadata.EntryPoint]]:
+        """Yield the sub-commands for --help and the completion."""
+        return ((name, found) for name, found in super().__iter__()
+                if name not in HIDDEN)
+
+    def beginning(self, words: list[str]) -> tuple[str, list[str]]:
+        """Return the longest noun in a command line, and its next words.
+
+        :returns: the noun, or '' for none; its verbs and further words
+        """
+        names = [name.split() for name, _found in self]
+        for count in range(len(words), 0, -1):
+            found = {name[count] for name in names
+                     if name[:count] == words[:count] and name[count:]}
+            if found:
+                return ' '.join(words[:count]), sorted(found)
+        return '', []
 
 
 class LocalClone(app.App):
@@ -65,13 +117,9 @@ class LocalClone(app.App):
     LOG = logging.getLogger(NAME)
 
     def __init__(self) -> None:
-        manager = commandmanager.CommandManager(None)
-        for name, where in {**COMMANDS, **HIDDEN}.items():
-            manager.commands[name] = metadata.EntryPoint(
-                name, 'cinder_localclone.cmd.' + where, 'cinder_localclone')
         super().__init__(
             description=self.__doc__, version=version.VERSION,
-            command_manager=manager, deferred_help=True)
+            command_manager=Manager(), deferred_help=True)
         self.exit_code = 0
 
     def build_option_parser(
@@ -157,17 +205,53 @@ class LocalClone(app.App):
         try:
             self.command_manager.find_command(argv)
         except ValueError:
-            self.parser.error('"%s" is not a command; --help lists them'
-                              % argv[0])
+            noun, words = self.command_manager.beginning(argv)
+            self.parser.error(
+                '"%s" needs one of these words next: %s' % (
+                    noun, ', '.join(words)) if noun else
+                '"%s" is not a command; --help lists them' % argv[0])
         return super().run_subcommand(argv) or self.exit_code
+
+
+class Escapes:
+    """Escapes of characters that the encoding of the terminal lacks."""
+
+    NAME = 'localclone_escapes'
+
+    def __init__(self) -> None:
+        self._encoding = ''
+
+    def __call__(self, error: UnicodeError) -> tuple[str | bytes, int]:
+        """Replace characters, as an error handler of the module codecs."""
+        if isinstance(error, UnicodeEncodeError):
+            self._encoding = error.encoding
+        return codecs.backslashreplace_errors(error)
+
+    @contextlib.contextmanager
+    def on(self, stream: typing.TextIO) -> Iterator[None]:
+        """Escape characters of a stream, and say so at the end."""
+        reconfigure = getattr(stream, 'reconfigure', None)
+        if reconfigure is None:  # a test's
+            yield
+            return
+        codecs.register_error(self.NAME, self)
+        reconfigure(errors=self.NAME)
+        try:
+            yield
+        finally:
+            if self._encoding:
+                print('The encoding %s lacks characters of this output; they '
+                      'are printed as \\ and numbers. Set LC_ALL=C.UTF-8, '
+                      'or pass --json.' % self._encoding, file=sys.stderr)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     try:
-        code: int = LocalClone().run(
-            sys.argv[1:] if argv is None else list(argv))
-        return code
+        with Escapes().on(sys.stdout):
+            code: int = LocalClone().run(
+                sys.argv[1:] if argv is None else list(argv))
+            return code
     except KeyboardInterrupt:
         return INTERRUPTED
 

@@ -77,6 +77,16 @@ class KeyRefused(exceptions.LocalCloneError):
     member_reads = (user_messages.KEY_UNUSABLE,)
 
 
+class LoginRefused(KeyRefused):
+    """Credentials missing in cinder.conf, or refused by the key manager."""
+
+    problem = _('The key manager does not accept this service: %(reason)s.')
+    outcome = Outcome.UNCHANGED
+    remedy = _('Correct [key_manager], [barbican] and localclone_key_auth in '
+               'cinder.conf.')
+    member_reads = (user_messages.KEY_UNUSABLE,)
+
+
 class NotSealed(exceptions.LocalCloneError):
     """A sealed key missing on this node, or impossible to unseal here."""
 
@@ -100,7 +110,7 @@ class HeaderDamaged(exceptions.LocalCloneError):
     outcome = Outcome.NOT_WRITTEN
     remedy = _('If the header is damaged, and the disk and the source of the '
                'volume can be read, restore a backup of the header '
-               '("cinder-localclone encryption header-restore").')
+               '("cinder-localclone encryption header restore").')
     member_reads = (user_messages.HEADER_DAMAGED,)
 
 

@@ -396,7 +396,7 @@ class DestinationWritten(LocalCloneError):
                 'regions), and these writes would be lost.')
     outcome = Outcome.UNCHANGED
     remedy = _('If the instance runs on %(host)s, close the volume on the '
-               'source, then run "cinder-localclone resume".')
+               'source, then run "cinder-localclone move complete".')
     member_reads = (user_messages.DESTINATION_WRITTEN,)
 
 
@@ -469,7 +469,7 @@ class MetadataTooSmall(LocalCloneError):
                 'kernel crashes when this record is full.')
     outcome = Outcome.NOT_AVAILABLE
     remedy = _('Extend the LV ("lvextend -L %(needed)sb %(device)s"), then '
-               'run "cinder-localclone repair".')
+               'run "cinder-localclone volume repair".')
     member_reads = (user_messages.METADATA_TOO_SMALL,)
 
 

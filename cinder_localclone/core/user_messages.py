@@ -271,7 +271,7 @@ MOVE_BUSY = _message(
     'MOVE_BUSY', 'LC07', _OF_SOURCES,
     _('%(volume)s is being moved to another host.'),
     _('%(again)s when the move has ended.'),
-    _('Check the move with "cinder-localclone moves".'))
+    _('Check the move with "cinder-localclone move list".'))
 BUSY = _message(
     'BUSY', 'LC53', _ANY,
     _('The storage of a host was busy with another request.'),
@@ -282,13 +282,13 @@ CHANGED = _message(
     _('A volume or snapshot of this request was moved, changed or deleted at '
       'the same time.'),
     _('%(again)s if you still need it.'),
-    _('Nothing. If a single request caused it, run "cinder-localclone show" '
-      'for the volume.'))
+    _('Nothing. If a single request caused it, run "cinder-localclone '
+      'volume show" for the volume.'))
 BEING_COPIED = _message(
     'BEING_COPIED', 'LC21', _CAPTURES,
     _('%(volume)s is still being copied to its new host.'),
     _('%(again)s when the copy has ended.'),
-    _('Check the copy with "cinder-localclone moves".'))
+    _('Check the copy with "cinder-localclone move list".'))
 NOT_MOVABLE = _message(
     'NOT_MOVABLE', 'LC27', [_A.MOVE],
     _('The volume cannot be moved to that host in its present state.'),
@@ -311,7 +311,8 @@ DESTINATION_WRITTEN = _message(
     _('A live migration of the volume cannot be rolled back: data was already '
       'written on the new host.'),
     _('Ask an administrator to complete the move.'),
-    _('Close the volume on the source, and run "cinder-localclone resume".'))
+    _('Close the volume on the source, and run "cinder-localclone move '
+      'complete".'))
 
 # -- hosts that do not answer
 
@@ -536,7 +537,7 @@ KEY_UNUSABLE = _message(
     _('The storage cannot use the key of the volume.'),
     _('Ask an administrator to examine the key. %(again)s afterwards.'),
     _('The secret must exist, be readable for the service, and open the '
-      'volume: "cinder-localclone encryption status".'))
+      'volume: "cinder-localclone encryption show".'))
 HEADER_DAMAGED = _message(
     'HEADER_DAMAGED', 'LC37', _OF_SOURCES,
     _('The encryption header of %(volume)s cannot be used; nothing was '
@@ -551,8 +552,8 @@ REENCRYPTING = _message(
     'REENCRYPTING', 'LC41', _OF_SOURCES,
     _('%(volume)s is being re-encrypted.'),
     _('%(again)s when the re-encryption has ended.'),
-    _('Check it with "cinder-localclone encryption status"; continue a paused '
-      're-encryption with "encryption resume".'))
+    _('Check it with "cinder-localclone encryption show"; continue a paused '
+      're-encryption with "reencryption resume".'))
 REENCRYPTION_STOPPED = _message(
     'REENCRYPTION_STOPPED', 'LC63', _OF_SOURCES,
     _('The re-encryption of %(volume)s was interrupted.'),

@@ -114,8 +114,9 @@ class Sweep:
         if (rotate.is_outdated(node.lvm.lvs().get(volume.name))
                 or not _is_right(node, volume_id, header)):
             # Never from a header that is not the volume's own.
-            own = header.tokens_with_role(luks_header.Role.VOLUME)
-            if recorded.key not in (each.key for each in own):
+            if recorded.key not in (each.key
+                                    for each in header.tokens_with_role(
+                                            luks_header.Role.VOLUME)):
                 return
             rotate.renew_backup(node, volume)
             LOG.info('The header backup of volume %s did not match the '
@@ -182,7 +183,7 @@ def _settled(node: Node, volume_id: str) -> objects.Volume | None:
 def _drop(node: Node, volume_id: str) -> None:
     """Remove the backup of a moved volume if its new home has a backup.
 
-    "encryption shred" removes the backups of volumes without a row.
+    "encryption leftover remove" removes the backups of volumes without a row.
     """
     volume = node.volumes.volume(volume_id)
     if (volume is None or not volume.host or rows.is_home(volume, node.host)

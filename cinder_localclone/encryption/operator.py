@@ -250,7 +250,7 @@ class _Work:
                for token in self.header.tokens
                if token.role is luks_header.Role.VOLUME):
             self.refuse('key slot %s has the key of its secret; to replace '
-                        'this key, run "cinder-localclone encryption '
+                        'this key, run "cinder-localclone encryption key '
                         'rotate"' % slot)
 
     def refuse(self, reason: str) -> typing.NoReturn:
@@ -419,7 +419,7 @@ def _remarks(node: Node, volume: objects.Volume, former: str,
     """
     if former:
         yield ('the replaced secret %s opens it again: run "cinder-localclone '
-               'encryption rotate"' % former)
+               'encryption key rotate"' % former)
     if slots:
         yield ('key slots %s of the backup were not restored, because their '
                'keys may have been removed since: add recovery keys again'

@@ -622,7 +622,7 @@ def own_slot(volume_id: str, header: luks_header.Header, drops_keys: bool
         raise encryption_exceptions.CannotReencrypt(
             volume=volume_id, reason='a key rotation is incomplete, or its '
             'header does not have a single key of the volume; run '
-            '"cinder-localclone encryption rotate" first')
+            '"cinder-localclone encryption key rotate" first')
     others = set(header.keyslots) - set(slots)
     if others and not drops_keys:
         raise encryption_exceptions.OtherKeys(

@@ -154,7 +154,7 @@ def _current(header: luks_header.Header, recorded: str) -> luks_header.Token:
         if token.key == recorded:
             return token
     raise CannotRotate('its header has no key slot of its recorded secret; '
-                       'run "cinder-localclone encryption verify"')
+                       'run "cinder-localclone encryption check"')
 
 
 def _free(taken: Container[str]) -> str:

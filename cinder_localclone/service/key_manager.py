@@ -504,9 +504,12 @@ def _meaning(error: BaseException, key: str) -> BaseException:
     passing = status in (*_LATER, 404) or (attribute, status) == (
         _NUMBERS[0], 401)
     refused = status in _NO and not passing or isinstance(
-        error, (castellan_exception.Forbidden, KeyError,
-                castellan_exception.AuthTypeInvalidError,
-                castellan_exception.InsufficientCredentialDataError))
+        error, (castellan_exception.Forbidden, KeyError))
+    if isinstance(error, (
+            castellan_exception.AuthTypeInvalidError,
+            castellan_exception.InsufficientCredentialDataError)) or (
+                refused and not key):
+        return encryption_exceptions.LoginRefused(key=key, reason=reason)
     if refused:
         return encryption_exceptions.KeyRefused(key=key, reason=reason)
     return encryption_exceptions.KeyUnavailable(reason=reason)

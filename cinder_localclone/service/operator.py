@@ -39,6 +39,8 @@ if typing.TYPE_CHECKING:
     import cinder_localclone.storage.iscsi_initiator
     import cinder_localclone.storage.logical_volumes
 
+#: Cinder's usual configuration file.
+USUAL = '/etc/cinder/cinder.conf'
 #: Seconds to wait for a peer.
 TIMEOUT = 50
 #: Parameters added to a database connection, in seconds, by the scheme of its
@@ -98,7 +100,16 @@ class Settings:
     def __init__(self, files: list[str] | None = None):
         self.files = files
         self.conf = cfg.ConfigOpts()
-        self.conf([], project='cinder', default_config_files=files)
+        try:
+            self.conf([], project='cinder', default_config_files=files)
+        except cfg.ConfigFilesPermissionDeniedError as exc:
+            raise errors.CommandError(
+                '%s can\'t be read by this user. Run the command with sudo.'
+                % ', '.join(exc.config_files))
+        except UnicodeDecodeError as exc:
+            raise errors.CommandError(
+                'cinder.conf can\'t be read with the encoding %s. Set '
+                'LC_ALL=C.UTF-8, or correct the file.' % exc.encoding)
         self.conf.register_opts(NODE_OPTS)
         self.host: str = self.conf.host
         self.rpc_timeout: int = self.conf.rpc_response_timeout
@@ -106,7 +117,21 @@ class Settings:
     @property
     def named(self) -> str:
         """The paths of the files, for messages."""
-        return ', '.join(self.conf.config_file) or 'cinder.conf'
+        return ', '.join(self.conf.config_file) or USUAL
+
+    def missing(self) -> str:
+        """Return why there is no configuration at all, or ''."""
+        if self.conf.config_file or self.conf.config_dir:
+            return ''
+        try:
+            os.stat(USUAL)
+        except PermissionError:
+            return ('%s can\'t be read by this user. Run the command with '
+                    'sudo.' % USUAL)
+        except OSError:
+            pass
+        return ('There is no %s. Pass --config-file, or run the command on a '
+                'node of the backend.' % USUAL)
 
     def sections(self) -> dict[str, Section]:
         """Return the enabled backends of this driver by name."""
@@ -125,6 +150,8 @@ class Backend:
 
     def __init__(self, settings: Settings, name: str | None = None):
         sections = settings.sections()
+        if not sections and settings.missing():
+            raise errors.CommandError(settings.missing())
         if not sections:
             raise errors.CommandError(
                 'No enabled backend in %s uses this driver. Pass '
@@ -270,6 +297,11 @@ class Backend:
         """
         if not name:
             raise errors.CommandError('The name of the volume is empty.')
+        if not name.isascii() and any(
+                '\udc80' <= each <= '\udcff' for each in name):
+            raise errors.CommandError(
+                'The name of the volume can\'t be read with the encoding of '
+                'this terminal. Set LC_ALL=C.UTF-8, or pass the ID.')
         found = self.db.inventory.ids_named(name, self.name)
         if not found:
             raise errors.CommandError(
@@ -477,9 +509,9 @@ def reencryptions(volume_ids: Collection[str]) -> tuple[
     from cinder_localclone.storage.privsep import reencrypt_process
     if not volume_ids:
         return frozenset(), {}
-    said = {
-        volume_id: cryptsetup_cli.last_progress(
-            reencrypt_process.progress_output(volume_id))
-        for volume_id in volume_ids if names.is_id(volume_id)}
+    said = {volume_id: cryptsetup_cli.last_progress(
+        reencrypt_process.progress_output(volume_id))
+            for volume_id in volume_ids
+        if names.is_id(volume_id)}
     return frozenset(reencrypt_process.running()), {
         volume_id: each for volume_id, each in said.items() if each}

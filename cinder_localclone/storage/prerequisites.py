@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this node's kernel, commands and volume groups provide, for doctor.
+"""What this node's kernel, commands and volume groups provide.
 
-These checks need no backend and change nothing. They are the only part of
-storage that :mod:`.cmd.doctor` uses without :mod:`.service.operator`: it also
-checks a node on which no service can start.
+These functions need no backend and change nothing. They are the only part of
+storage that :mod:`.cmd.doctor` and :mod:`.cmd.report` use without
+:mod:`.service.operator`: both also work on a node on which no service can
+start.
 """
 
 from collections.abc import Iterable
@@ -92,3 +93,16 @@ def disks_with_space(group: str, timeout: float) -> int:
 def why_unsafe(path: str) -> str:
     """Return why key files are not safe in a directory; '' if they are."""
     return folders.problem(path)
+
+
+def run(*words: str, timeout: float) -> tuple[str, int]:
+    """Return the output of a command, with its errors in place, and its code.
+
+    The time limit holds even if the command hangs in the kernel.
+
+    :raises CommandTimeout: after this time
+    """
+    text, _newline, code = process.run(
+        'sh', '-c', '"$@" 2>&1; printf "\\n%s" $?', 'sh', *words,
+        timeout=timeout).rpartition('\n')
+    return text, int(code)

@@ -95,10 +95,10 @@ def _tell_of_keys(volume: objects.Volume, reverted: objects.Volume,
     LOG.warning(
         'Volume %(volume)s has the key slots of snapshot %(snapshot)s again. '
         'Recovery keys removed since then open it, and %(secret)s. See '
-        '"cinder-localclone encryption status".', {
+        '"cinder-localclone encryption show".', {
             'volume': volume.id, 'snapshot': snapshot_id, 'secret': (
                 'so does secret %s, which was replaced: run '
-                '"cinder-localclone encryption '
+                '"cinder-localclone encryption key '
                 'rotate"' % after.key if after.key != before.key
                 else 'its secret is the same')})
 

@@ -21,12 +21,8 @@ openstackdocs_auto_name = False
 openstackdocs_auto_version = False
 version = release = ''
 root_doc = 'index'
-# Made by "sphinx-build -b man"; see the install page, "Packages for
-# distributions".
-man_pages = [('cli/index', 'cinder-localclone', 'node-local Cinder volumes '
-              'that follow their instances', 'cinder-localclone developers',
-              8)]
-man_make_section_directory = False
+# The wheel has the manual page; see lab/manual.py.
+man_pages = []
 
 
 def setup(app):

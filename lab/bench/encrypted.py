@@ -91,11 +91,11 @@ class Encrypted(at_rest.AtRest):
         beside none.
         """
         attached = self.instance.attach(volume, self.n1)
-        self._operator('reencrypt', volume)
+        self._operator('reencryption', 'start', volume)
         ours = self._rate(volume)
         self.add('reencryption', ours, 'MiB/s', self._by_hand())
         alone = self._guest_waits(attached)
-        self._operator('reencrypt', volume)
+        self._operator('reencryption', 'start', volume)
         beside = self._guest_waits(attached)
         if self._progress(volume) is None:
             raise process.LabError('it ended before the guest did')
@@ -138,10 +138,9 @@ class Encrypted(at_rest.AtRest):
         finally:
             self.n1.run(_GONE, check=False)
 
-    def _operator(self, what, *more):
-        done = self.n1.operator('--json', 'encryption', what, *more,
-                                timeout=600)
+    def _operator(self, *words):
+        done = self.n1.operator('--json', *words, timeout=600)
         if done.returncode:
             raise process.LabError('%s: %s%s' % (
-                what, done.stdout[-400:], done.stderr[-400:]))
+                ' '.join(words), done.stdout[-400:], done.stderr[-400:]))
         return json.loads(done.stdout)

@@ -179,7 +179,7 @@ class Looks(base.Base):
                             '--addtag ' + tag.replace(volume, '$each')
                             for tag in tags if tag)),
                     timeout=3000)
-        self.n1.operator('restore', timeout=900)
+        self.n1.operator('node', 'restore', timeout=900)
 
     def _processor(self):
         """Return the processor seconds of the service and its helpers."""

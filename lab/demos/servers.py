@@ -224,7 +224,7 @@ class Operations:
         compute.force_down(node, True)
         self.refused_evacuation(node, there)
         node.power_on()
-        node.operator('restore')
+        node.operator('node', 'restore')
         compute.force_down(node, False)
         self.start(node)
         self.server.reset_state()
@@ -252,8 +252,8 @@ class Operations:
         self.report.check('after a power cut no handle is there',
                           not observe.handles(node))
         began = time.monotonic()
-        done = node.operator('restore')
-        self.step('cinder-localclone restore', time.monotonic() - began)
+        done = node.operator('node', 'restore')
+        self.step('cinder-localclone node restore', time.monotonic() - began)
         self.report.check(
             'the handles are there, before any service',
             not done.returncode

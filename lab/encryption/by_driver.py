@@ -30,7 +30,7 @@ class Chapter(chapter.Chapter):
     def rotate(self, row):
         old = self.way.key(self.data)
         must(self._opens(old), 'control: the key does not open it')
-        self._operator('encryption', 'rotate', self.data)
+        self._operator('encryption', 'key', 'rotate', self.data)
         new = self.way.key(self.data)
         must(new != old and self._opens(new), 'the new key does not open it')
         must(not self._opens(old), 'the old key opens it')
@@ -42,7 +42,7 @@ class Chapter(chapter.Chapter):
         must(len(self._ciphers()) == 1, 'it has begun already')
         began = time.monotonic()
         # Small zones: the re-encryption lasts longer than the migration.
-        self._operator('encryption', 'reencrypt', self.data, '--cipher',
+        self._operator('reencryption', 'start', self.data, '--cipher',
                        CIPHER, '--zone', '4')
         process.wait_for('it to begin', lambda: len(self._ciphers()) > 1, 60)
         self._writes()
@@ -64,10 +64,11 @@ class Chapter(chapter.Chapter):
                                '/dev/mapper/localclone-' + self.data)
 
     def recovery(self, row):
-        added, = self._operator('encryption', 'add-recovery-key', self.data)
+        added, = self._operator(
+            'encryption', 'recovery', 'key', 'add', self.data)
         key = added['Recovery key'].encode()
         must(self._opens(key), 'the recovery key does not open it')
-        self._operator('encryption', 'remove-recovery-key', self.data)
+        self._operator('encryption', 'recovery', 'key', 'remove', self.data)
         must(not self._opens(key), 'it opens it still')
         must(self._opens(self.way.key(self.data)), 'the key does not open it')
         self.header = self._header()
@@ -77,7 +78,7 @@ class Chapter(chapter.Chapter):
         written = self.server.written()[serial]
         self.server.detach(self.data)
         before, node = self._header(), self._home()
-        self._operator('encryption', 'header-backup', self.data)
+        self._operator('encryption', 'header', 'save', self.data)
         node.run('dd if=/dev/zero of=%s bs=1M count=%d oflag=direct '
                  'conv=notrunc,fsync status=none' % (
                      volumes.backing_path(self.lab, self.data),
@@ -85,7 +86,7 @@ class Chapter(chapter.Chapter):
         lost = self._header()
         self._given_back()
         must(self._header() == lost, 'something was written to it')
-        self._operator('encryption', 'header-restore', self.data)
+        self._operator('encryption', 'header', 'restore', self.data)
         must(self._header() == before, 'it is not as it was')
         self._attach_again()
         self._found({serial: written})

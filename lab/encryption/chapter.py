@@ -177,7 +177,8 @@ class Chapter:
         self.n1.power_cut()
         self.n1.power_on()
         self.listener.watch(self.n1)
-        must(not self.n1.operator('restore').returncode, 'restore failed')
+        must(not self.n1.operator('node', 'restore').returncode,
+             'restore failed')
         if self.way.unlocks_at_boot:
             self._unlock(row)
         began = time.monotonic()
@@ -194,7 +195,7 @@ class Chapter:
     def _unlock(self, row):
         """Unlock: refused within a time limit without the key manager."""
         began = time.monotonic()
-        done = self.n1.operator('unlock', '--wait', '10')
+        done = self.n1.operator('node', 'unlock', '--wait', '10')
         seconds = time.monotonic() - began
         must(done.returncode == 1 and 'locked' in done.stdout
              and not self._is_open(self.n1, self.data),
@@ -202,7 +203,7 @@ class Chapter:
         row.detail = 'key manager down: locked, said after %.0f s; ' % seconds
         volumes.key_manager(self.lab, True)
         began = time.monotonic()
-        done = self.n1.operator('unlock')
+        done = self.n1.operator('node', 'unlock')
         must(not done.returncode and self._is_open(self.n1, self.data)
              and self._is_open(self.n1, self.root),
              'not unlocked: ' + done.stdout[-300:] + done.stderr[-300:])

@@ -42,7 +42,7 @@ def clean(lab):
 def _start(lab, node):
     if not node.is_on:
         node.power_on()
-        node.operator('restore')
+        node.operator('node', 'restore')
     if not node.serves:
         node.service('start')
     if not compute.is_running(node):

@@ -30,7 +30,7 @@ def _lose(scenario, node, lv):
 def _shown(scenario):
     """What the operator is shown of the volume, from the other node."""
     done = scenario.destination.operator(
-        'show', scenario.disk.volume, '-f', 'value')
+        'volume', 'show', scenario.disk.volume, '-f', 'value')
     must(' is missing' in done.stdout, 'the operator is not shown what is '
          'missing: ' + done.stdout[-500:] + done.stderr[-300:])
 

@@ -180,7 +180,7 @@ class Environment(environment.Environment):
         """
         name = node.service_host
         for words, code in (((), 1), (('--yes',), 0)):
-            done = by.operator('forget', name, *words)
+            done = by.operator('node', 'forget', name, *words)
             if 'has no volumes, moves or volume service' in done.stderr:
                 return
             if done.returncode != code:
@@ -196,7 +196,7 @@ class Environment(environment.Environment):
         observe.take_volumes(self.lab, to.name)
         try:
             done = to.operator(
-                'drain', node.service_host, '--to',
+                'node', 'drain', node.service_host, '--to',
                 to.service_host, '--seconds', '240', timeout=300)
         finally:
             observe.take_volumes(self.lab)

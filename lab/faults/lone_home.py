@@ -24,7 +24,7 @@ def _boots_alone(scenario):
 def _give_out_what_is_local(scenario):
     disk, node = scenario.disk, scenario.destination
     scenario.no_handle(node, 10)
-    done = node.operator('repair', '--without-source', disk.volume)
+    done = node.operator('volume', 'repair', '--without-source', disk.volume)
     must(not done.returncode, 'repair --without-source: %s%s' % (
         done.stdout[-600:], done.stderr[-600:]))
     guest = disk.watch(node, 5)

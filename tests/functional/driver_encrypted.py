@@ -72,12 +72,20 @@ class DriverTest(base.LabTest):
         return node.run('lvs --noheadings -o lv_tags cinder-volumes/'
                         + self.backing(volume)).stdout.strip().split(',')
 
-    def encryption(self, node, *words, code=0):
-        """Run an operator's command; return its output."""
-        done = node.operator('encryption', *words, '--format', 'json',
-                             timeout=300)
+    def encryption(self, node, what, *words, code=0):
+        """Run an operator's command; return its output.
+
+        :param what: the words after "encryption"
+        """
+        done = node.operator('encryption', *what.split(), *words, '--format',
+                             'json', timeout=300)
         self.assertEqual(code, done.returncode, done.stdout + done.stderr)
         return json.loads(done.stdout) if done.stdout else done.stderr
+
+    def shown(self, node, volume):
+        """Return the encryption of a volume, by the names of its values."""
+        return {row['Field']: row['Value']
+                for row in self.encryption(node, 'show', volume)}
 
     def lose_header(self, node, volume, kib=16384):
         """Overwrite a header, or its beginning, with zeros."""

@@ -101,7 +101,7 @@ class AuthenticatedTest(encrypted.DriverTest):
         expected = self.mark(attached)
         attached.detach()
         self.lose_header(self.n1, volume)
-        row, = self.encryption(self.n1, 'header-restore', volume)
+        row, = self.encryption(self.n1, 'header restore', volume)
         self.assertEqual(volume + '-1', row['Backup'])
         attached = self.instance.attach(volume, self.n1)
         self.assertEqual(expected, self.checksum(attached, encrypted.MARKED))
@@ -143,8 +143,8 @@ class AuthenticatedTest(encrypted.DriverTest):
         attached = self.instance.attach(volume, self.n2)
         self.n2.power_cut()
         self.n2.power_on()
-        self.assertEqual(0, self.n2.operator('restore').returncode)
-        self.assertEqual(0, self.n2.operator('unlock').returncode)
+        self.assertEqual(0, self.n2.operator('node', 'restore').returncode)
+        self.assertEqual(0, self.n2.operator('node', 'unlock').returncode)
         self.brake()
         self.restart(self.n2, 'start')
         self.lab.wait_for_services()
@@ -160,8 +160,8 @@ class AuthenticatedTest(encrypted.DriverTest):
         time.sleep(10)
         self.n1.power_cut()
         self.n1.power_on()
-        self.assertEqual(0, self.n1.operator('restore').returncode)
-        self.assertEqual(0, self.n1.operator('unlock').returncode)
+        self.assertEqual(0, self.n1.operator('node', 'restore').returncode)
+        self.assertEqual(0, self.n1.operator('node', 'unlock').returncode)
         self.assertIn(' 0 bad', attached.verify(writer.stdout))
         self.read_all(attached)
         self.restart(self.n1, 'start')
@@ -176,7 +176,7 @@ class AuthenticatedTest(encrypted.DriverTest):
         name = 'localclone-crypt-' + volume
         self.n1.run('dmsetup remove ' + name)
         self.assertEqual({name + '_dif'}, self.devices(self.n1))
-        done = self.n1.operator('encryption', 'unlock', volume)
+        done = self.n1.operator('volume', 'unlock', volume)
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
         self.assertEqual(expected, self.checksum(
             attached, encrypted.MARKED))
@@ -196,7 +196,7 @@ class AuthenticatedTest(encrypted.DriverTest):
         self.assertEqual(GIB, self.bytes_of(attached))
         self.act(volume, 'os-reset_status', self.lab.cinder(),
                  status='in-use')
-        done = self.n1.operator('encryption', 'reencrypt', volume,
+        done = self.n1.operator('reencryption', 'start', volume,
                                 '--format', 'json')
         self.assertEqual(1, done.returncode)
         self.assertIn('authenticated', done.stdout + done.stderr)
@@ -215,9 +215,9 @@ class AuthenticatedTest(encrypted.DriverTest):
         reader.detach()
         # The node's look makes the backup of its header.
         process.wait_for('a header that is sound', lambda: not (
-            self.n2.operator('encryption', 'verify', clone).returncode), 60)
-        done = self.n2.operator('encryption', 'rotate', clone, '--format',
-                                'json')
+            self.n2.operator('encryption', 'check', clone).returncode), 60)
+        done = self.n2.operator(
+            'encryption', 'key', 'rotate', clone, '--format', 'json')
         self.assertEqual('has a new key', json.loads(
             done.stdout)[0]['Result'])
         reader = instances.Instance(self.lab).attach(clone, self.n2)

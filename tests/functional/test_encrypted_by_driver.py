@@ -132,13 +132,13 @@ class BootTest(encrypted.DriverTest):
         """Cut the power, boot, and run only restore."""
         self.n1.power_cut()
         self.n1.power_on()
-        self.assertEqual(0, self.n1.operator('restore').returncode)
+        self.assertEqual(0, self.n1.operator('node', 'restore').returncode)
         self.assertEqual(self.expected_plain, self.checksum(self.plain, 16))
         self.assertFalse(self.is_open(self.n1, self.volume_id))
 
     def test_unlocked(self):
         self.boot()
-        done = self.n1.operator('unlock')
+        done = self.n1.operator('node', 'unlock')
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertIn('opened', done.stdout)
         self.assertIn(self.volume_id, done.stdout)
@@ -151,14 +151,14 @@ class BootTest(encrypted.DriverTest):
         self.assertFalse(self.is_open(self.n1, self.volume_id))
         # The next unlock skips a detached volume.
         self.boot()
-        done = self.n1.operator('unlock')
+        done = self.n1.operator('node', 'unlock')
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertNotIn(self.volume_id, done.stdout)
 
     def test_key_manager_is_away_at_length(self):
         self.key_manager(False)
         self.boot()
-        done = self.n1.operator('unlock', '--wait', '20')
+        done = self.n1.operator('node', 'unlock', '--wait', '20')
         self.assertEqual(1, done.returncode, done.stderr)
         self.assertIn(self.volume_id, done.stdout)
         self.assertIn('locked', done.stdout)
@@ -182,11 +182,11 @@ class BootTest(encrypted.DriverTest):
         for node, code, said in (
                 (self.n2, 1, 'no attachment'), (self.n1, 0, 'opened'),
                 (self.n1, 0, 'open')):
-            done = node.operator('encryption', 'unlock', self.volume_id)
+            done = node.operator('volume', 'unlock', self.volume_id)
             self.assertEqual(code, done.returncode, done.stderr)
             self.assertIn(said, done.stdout)
         self.assert_all_there()
-        done = self.n1.operator('encryption', 'unlock')
+        done = self.n1.operator('volume', 'unlock')
         self.assertNotIn(self.idle, done.stdout)
         self.restart(self.n1, 'start')
         self.lab.wait_for_services()

@@ -69,7 +69,7 @@ class GuestTest(encrypted.ServerTest):
         self.n2.power_cut()
         self.n2.power_on()
         # As the unit does, before Nova starts.
-        self.assertEqual(0, self.n2.operator('restore').returncode)
+        self.assertEqual(0, self.n2.operator('node', 'restore').returncode)
         self.lab.start_services(self.n2)
         server.reboot_failed(180)
         server.wait_found(written)

@@ -34,7 +34,7 @@ class KeysTest(encrypted.DriverTest):
         return node.run('ls %s/%s' % (nodes.HEADERS, volume)).stdout.split()
 
     def assert_sound(self, volume):
-        rows = self.encryption(self.n2, 'verify', volume)
+        rows = self.encryption(self.n2, 'check', volume)
         self.assertEqual({'ok'}, {row['Result'] for row in rows})
 
     def read(self, volume, node):
@@ -49,7 +49,7 @@ class KeysTest(encrypted.DriverTest):
         attached = self.instance.attach(volume, self.n1)
         expected = self.mark(attached)
         reference, old = self.key(volume)
-        row, = self.encryption(self.n2, 'rotate', volume)
+        row, = self.encryption(self.n2, 'key rotate', volume)
         self.assertThat(row['Result'], matchers.StartsWith(
             'has a new key'))
         after, new = self.key(volume)
@@ -70,7 +70,7 @@ class KeysTest(encrypted.DriverTest):
         self.assertTrue(self.opens(self.n1, volume, old))
         self.assertEqual([volume + '-1'], self.backups(self.n1, volume))
         for number in (3, 5):
-            row, = self.encryption(self.n2, 'rotate', volume)
+            row, = self.encryption(self.n2, 'key rotate', volume)
             self.assertEqual('has a new key', row['Result'])
             after, new = self.key(volume)
             self.assertNotEqual((reference, old), (after, new))
@@ -81,7 +81,7 @@ class KeysTest(encrypted.DriverTest):
                              self.backups(self.n1, volume))
             self.assert_sound(volume)
             reference, old = after, new
-        row, = self.encryption(self.n2, 'status', volume)
+        row = self.shown(self.n2, volume)
         self.assertEqual(('driver', 512, 'no', 'open'), (
             row['Encrypted by'], row['Key bits'], row['Recovery key'],
             row['Remarks']))
@@ -91,7 +91,7 @@ class KeysTest(encrypted.DriverTest):
         attached.detach()
         self.assertEqual(expected, self.read(volume, self.n2))
         # Where it is now.
-        self.encryption(self.n1, 'rotate', volume)
+        self.encryption(self.n1, 'key rotate', volume)
         self.assert_sound(volume)
         self.assertEqual(expected, self.read(volume, self.n1))
         self.demo.delete('/volumes/' + volume).raise_for_status()
@@ -107,12 +107,12 @@ class KeysTest(encrypted.DriverTest):
         self.addCleanup(self.brake)
         self.brake('2mbit')
         attached = self.instance.attach(volume, self.n2)
-        row, = self.declined(self.n1, 'rotate', volume)
+        row, = self.declined(self.n1, 'key rotate', volume)
         self.assertIn('while it moves', row['Result'])
         self.assertTrue(self.opens(self.n2, volume, old))
         self.brake()
         self.wait_moved(volume)
-        self.encryption(self.n1, 'rotate', volume)
+        self.encryption(self.n1, 'key rotate', volume)
         self.assertFalse(self.opens(self.n2, volume, old))
         self.assertEqual(expected, self.checksum(
             attached, encrypted.MARKED))
@@ -122,21 +122,21 @@ class KeysTest(encrypted.DriverTest):
         volume = self.encrypted()
         attached = self.instance.attach(volume, self.n1)
         self.assertIn('run the command there', self.declined(
-            self.n2, 'add-recovery-key', volume))
-        row, = self.encryption(self.n1, 'add-recovery-key', volume)
+            self.n2, 'recovery key add', volume))
+        row, = self.encryption(self.n1, 'recovery key add', volume)
         key = row['Recovery key']
         self.assertTrue(self.opens(self.n1, volume, key))
-        self.encryption(self.n1, 'rotate', volume)
+        self.encryption(self.n1, 'key rotate', volume)
         self.assertTrue(self.opens(self.n1, volume, key))
         self.assert_sound(volume)
-        shown, = self.encryption(self.n1, 'status', volume)
+        shown = self.shown(self.n1, volume)
         self.assertEqual('slot ' + row['Key slot'], shown['Recovery key'])
         stored, = self.encryption(
-            self.n1, 'add-recovery-key', '--store', volume)
+            self.n1, 'recovery key add', '--store', volume)
         self.assertEqual(2, len(self.secret_names(volume)))
         for slot in (row['Key slot'], stored['Key slot']):
             self.encryption(
-                self.n1, 'remove-recovery-key', '--slot', slot, volume)
+                self.n1, 'recovery key remove', '--slot', slot, volume)
         self.assertFalse(self.opens(self.n1, volume, key))
         self.assertEqual(1, len(self.secret_names(volume)))
         self.assert_sound(volume)
@@ -149,15 +149,15 @@ class KeysTest(encrypted.DriverTest):
         volume = self.encrypted()
         attached = self.instance.attach(volume, self.n1)
         expected = self.mark(attached)
-        row, = self.encryption(self.n1, 'add-recovery-key', volume)
+        row, = self.encryption(self.n1, 'recovery key add', volume)
         key = row['Recovery key']
         reference, old = self.key(volume)
         writer = attached.start_writing()
         self.secrets.delete(reference)
-        declined, = self.declined(self.n1, 'rotate', volume)
+        declined, = self.declined(self.n1, 'key rotate', volume)
         self.assertIn('of the key manager can\'t be used', declined['Result'])
         self.n1.run('(umask 077; echo %s > /run/recovery-key)' % key)
-        self.encryption(self.n1, 'rotate', volume, '--recovery-key-file',
+        self.encryption(self.n1, 'key rotate', volume, '--recovery-key-file',
                         '/run/recovery-key')
         after, new = self.key(volume)
         self.assertNotEqual(reference, after)
@@ -170,9 +170,9 @@ class KeysTest(encrypted.DriverTest):
         attached.detach()
         self.assertEqual(expected, self.read(volume, self.n2))
         # By one that the key manager has.
-        self.encryption(self.n2, 'add-recovery-key', '--store', volume)
+        self.encryption(self.n2, 'recovery key add', '--store', volume)
         self.secrets.delete(after)
-        self.encryption(self.n2, 'rotate', volume, '--stored-recovery-key')
+        self.encryption(self.n2, 'key rotate', volume, '--stored-recovery-key')
         self.assertEqual(expected, self.read(volume, self.n1))
         for path in self.lab.logs.rglob('*'):
             if path.is_file():
@@ -182,23 +182,23 @@ class KeysTest(encrypted.DriverTest):
         volume = self.encrypted()
         attached = self.instance.attach(volume, self.n1)
         expected = self.mark(attached)
-        self.encryption(self.n2, 'rotate', volume)
+        self.encryption(self.n2, 'key rotate', volume)
         self.assertIn('attached', self.declined(
-            self.n1, 'header-restore', volume))
+            self.n1, 'header restore', volume))
         attached.detach()
-        row, = self.encryption(self.n2, 'header-backup', volume)
+        row, = self.encryption(self.n2, 'header save', volume)
         self.assertIn(volume + '-4', row['Result'])
         before = self.header(self.n1, volume)
         # One copy, and then all of it.
         for count, wrong in ((4, {'copies of the header'}), (16384, {
                 'header', 'copies of the header', 'tags of the LV'})):
             self.lose_header(self.n1, volume, count)
-            rows = self.encryption(self.n2, 'verify', volume, code=1)
+            rows = self.encryption(self.n2, 'check', volume, code=1)
             self.assertEqual(wrong, {
                 row['What'] for row in rows if row['Result'] != 'ok'})
         _text, told = self.refused(volume, self.n1)
         self.assertIn('header', told)
-        row, = self.encryption(self.n1, 'header-restore', volume)
+        row, = self.encryption(self.n1, 'header restore', volume)
         self.assertEqual(volume + '-4', row['Backup'])
         self.assertEqual(before, self.header(self.n1, volume))
         self.assertIn(volume + '-before-restore-1',
@@ -210,7 +210,7 @@ class KeysTest(encrypted.DriverTest):
         volume = self.encrypted()
         attached = self.instance.attach(volume, self.n1)
         expected = self.mark(attached)
-        row, = self.encryption(self.n1, 'add-recovery-key', volume)
+        row, = self.encryption(self.n1, 'recovery key add', volume)
         clone = self.encrypted(source_volid=volume)
         attached.detach()
         _reference, old = self.key(volume)

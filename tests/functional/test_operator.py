@@ -27,7 +27,7 @@ class OperatorTest(live.Base):
         self.brake('15mbit')
 
         def begun():
-            row, = self.command(self.n1, 'moves', '--json')
+            row, = self.command(self.n1, 'move', 'list', '--json')
             return row['Percent'] and row
         row = process.wait_for('the first part to be copied', begun, 60,
                                every=1)
@@ -36,37 +36,37 @@ class OperatorTest(live.Base):
             (row['Volume'], row['From'], row['To'], row['Phase']))
         self.assertTrue(0 < row['Percent'] < 100, row)
         self.assertIn('can only go forward', self.command(
-            self.n1, 'abort', volume, code=1))
-        shown = self.command(self.n1, 'show', volume, '--json')
+            self.n1, 'move', 'abort', volume, code=1))
+        shown = self.command(self.n1, 'volume', 'show', volume, '--json')
         self.assertIn(('node2@localclone', 'source disk'), [
             (each['Where'], each['What']) for each in shown])
         self.assertEqual([], self.command(
-            self.n2, 'repair', volume, '--dry-run', '--json'))
+            self.n2, 'volume', 'repair', volume, '--dry-run', '--json'))
         for each in self.command(self.n2, 'doctor', '--json'):
             self.assertNotEqual('FAIL', each['Verdict'], each)
         self.assert_moved(volume, attached, expected)
-        self.assertEqual([], self.command(self.n1, 'moves', '--json'))
+        self.assertEqual([], self.command(self.n1, 'move', 'list', '--json'))
 
     def test_repair_says_what_it_did_at_length(self):
         volume = self.volume()
         done = 'handle of %s now on LV' % volume
         for _attempt in range(3):
             self.n1.run('dmsetup remove localclone-' + volume)
-            shown = self.n2.operator('show', volume)
-            repaired = self.command(self.n2, 'repair', volume)
+            shown = self.n2.operator('volume', 'show', volume)
+            repaired = self.command(self.n2, 'volume', 'repair', volume)
             if done in repaired:
                 break  # else the node's own look, once a minute, was first
         self.assertIn(done, repaired)
         self.assertEqual(1, shown.returncode)
         self.assertIn('DIFFERENCE', shown.stdout)
-        self.command(self.n2, 'show', volume)
+        self.command(self.n2, 'volume', 'show', volume)
         self.n1.service('kill')
         self.assertIn('did not answer', self.command(
-            self.n2, 'show', volume, code=1))
+            self.n2, 'volume', 'show', volume, code=1))
         found = self.command(self.n2, 'doctor', code=1)
         self.assertIn('node1@localclone', found)
         self.assertIn('There is no volume', self.command(
-            self.n2, 'show', NO_VOLUME, code=1))
+            self.n2, 'volume', 'show', NO_VOLUME, code=1))
 
     def test_restored_before_any_service_runs_at_length(self):
         other = self.volume(node='node2')
@@ -85,7 +85,7 @@ class OperatorTest(live.Base):
         text = conf.read_text()
         conf.write_text(text.replace(config.CONTROL, '192.0.2.250'))
         try:
-            found = self.command(self.n2, 'restore', '--json')
+            found = self.command(self.n2, 'node', 'restore', '--json')
         finally:
             conf.write_text(text)
         self.assertEqual({volume: 'on its clone', other: 'local'}, {
@@ -104,9 +104,9 @@ class OperatorTest(live.Base):
         expected = self.fill(attached)
         attached.detach()
         held = self.instance.attach(other, self.n1)
-        drain = 'drain', 'node1@localclone', '--json'
+        drain = 'node', 'drain', 'node1@localclone', '--json'
         self.assertIn('is not disabled', self.command(
-            self.n2, *drain[:2], code=1))
+            self.n2, *drain[:3], code=1))
         observe.take_volumes(self.lab, 'node2')
         self.addCleanup(observe.take_volumes, self.lab)
         self.assertEqual(
@@ -132,25 +132,26 @@ class OperatorTest(live.Base):
         volume, source, destination, writer, expected = (
             self.migrating_volume())
         self.assertIn('is still open on node1', self.command(
-            self.n2, 'resume', volume, code=1))
+            self.n2, 'move', 'complete', volume, code=1))
         source.stop_writing(writer)
-        self.assertIn('goes on', self.command(self.n2, 'resume', volume))
+        self.assertIn('continues', self.command(
+            self.n2, 'move', 'complete', volume))
         self.assert_moved(volume, destination, expected)
         self.assertIn(' 0 bad', destination.verify(writer.stdout))
         self.assertIn('is not moving', self.command(
-            self.n2, 'abort', volume, code=1))
+            self.n2, 'move', 'abort', volume, code=1))
 
     def test_a_live_migration_taken_back_by_hand_at_length(self):
         volume, source, destination, writer, _expected = (
             self.migrating_volume())
         holder = destination.start_writing(seconds=600)
         self.assertIn('is still open on node2', self.command(
-            self.n1, 'abort', volume, code=1))
+            self.n1, 'move', 'abort', volume, code=1))
         destination.stop_writing(holder)
         self.assertIn('was already written on node2', self.command(
-            self.n1, 'abort', volume, code=1))
+            self.n1, 'move', 'abort', volume, code=1))
         process.wait_for('the phase to stand', lambda: observe.move_records(
             self.lab)[0][1].startswith('lc1:starting'), 60)
         source.stop_writing(writer)
-        self.command(self.n1, 'resume', volume)
+        self.command(self.n1, 'move', 'complete', volume)
         observe.wait_moved(self.lab, volume)

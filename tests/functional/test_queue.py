@@ -30,7 +30,7 @@ class QueueTest(base.LabTest):
 
     def remarks(self):
         """What an operator reads of each volume's copy."""
-        done = self.n1.operator('moves', '--json')
+        done = self.n1.operator('move', 'list', '--json')
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
         return {row['Volume']: row['Remark']
                 for row in json.loads(done.stdout)}

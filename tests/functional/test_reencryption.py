@@ -59,15 +59,15 @@ class Base(encrypted.DriverTest):
 
     # -- the operator
 
-    def encryption(self, what, *more, timeout=120):
+    def reencryption(self, verb, *more, timeout=120):
         """What the command says of the volume."""
-        done = self.n1.operator('--json', 'encryption', what, self.volume_id,
+        done = self.n1.operator('--json', 'reencryption', verb, self.volume_id,
                                 *more, timeout=timeout)
         self.assertEqual(0, done.returncode, done.stderr + done.stdout)
         return json.loads(done.stdout)[0]
 
     def start(self, *more):
-        found = self.encryption('reencrypt', *more)
+        found = self.reencryption('start', *more)
         self.assertEqual('running', found['Re-encryption'])
         self.wait_done(1)
 
@@ -136,8 +136,8 @@ class AtHomeTest(Base):
         key = self.metadata()['digests']['0']['digest']
         writer = self.attached.start_writing()
         began = time.monotonic()
-        found = self.encryption('reencrypt', '--cipher', SERPENT, '--wait',
-                                timeout=400)
+        found = self.reencryption('start', '--cipher', SERPENT, '--wait',
+                                  timeout=400)
         print('  re-encryption of 1 GiB beside a guest: %.0f s'
               % (time.monotonic() - began), flush=True)
         self.assertEqual(('none', SERPENT),
@@ -157,7 +157,7 @@ class AtHomeTest(Base):
     def test_paused_and_resumed_at_length(self):
         writer = self.attached.start_writing()
         self.start()
-        self.assertEqual('paused', self.encryption('pause')['Re-encryption'])
+        self.assertEqual('paused', self.reencryption('pause')['Re-encryption'])
         self.assertFalse(self.runs(self.n1))
         before = self.done()
         self.n1.service('kill')
@@ -165,7 +165,7 @@ class AtHomeTest(Base):
         time.sleep(12)  # two looks
         self.assertEqual(before, self.done())
         self.assertFalse(self.runs(self.n1))
-        self.assertEqual('running', self.encryption(
+        self.assertEqual('running', self.reencryption(
             'resume')['Re-encryption'])
         self.wait_end(self.n1)
         self.assertTrue(writer.running)
@@ -195,13 +195,13 @@ class AtHomeTest(Base):
         self.attached.detach()
 
     def test_power_cut_in_the_middle_at_length(self):
-        self.encryption('reencrypt')
+        self.reencryption('start')
         self.wait_done(300)
         self.n1.power_cut()
         self.n1.power_on()
-        self.assertEqual(0, self.n1.operator('restore').returncode)
+        self.assertEqual(0, self.n1.operator('node', 'restore').returncode)
         self.assertTrue(self.under_way(), 'it had ended before')
-        done = self.n1.operator('unlock')
+        done = self.n1.operator('node', 'unlock')
         self.assertEqual(0, done.returncode, done.stderr)
         self.assert_data(self.attached)
         self.restart(self.n1, 'start')
@@ -214,8 +214,8 @@ class AtHomeTest(Base):
         self.kill_in_the_end()
         self.n1.power_cut()
         self.n1.power_on()
-        self.assertEqual(0, self.n1.operator('restore').returncode)
-        done = self.n1.operator('unlock')
+        self.assertEqual(0, self.n1.operator('node', 'restore').returncode)
+        done = self.n1.operator('node', 'unlock')
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertTrue(self.opens())
         self.assert_data(self.attached)
@@ -243,7 +243,7 @@ class AtHomeTest(Base):
     def kill_in_the_end(self):
         """When the old key's slot has gone, and it is not over."""
         for _time in range(3):
-            self.encryption('reencrypt')
+            self.reencryption('start')
             self.n1.service('kill')
             self.n1.run(['python3', '-c', KILL, self.volume_id],
                         timeout=1200)
@@ -263,7 +263,7 @@ class AtHomeTest(Base):
     def test_made_of_it_meanwhile_at_length(self):
         """What is made of it is as long as it says, or is not made."""
         self.start()
-        self.encryption('pause')
+        self.reencryption('pause')
         copy = self.encrypted(source_volid=self.volume_id)
         answer = self.demo.post('/volumes', json={'volume': {
             'size': 2, 'source_volid': self.volume_id}}).raise_for_status()
@@ -280,7 +280,7 @@ class AtHomeTest(Base):
         process.wait_for('both to go', lambda: not {copy, larger} & {
             each['id'] for each in self.demo.get('/volumes').json()[
                 'volumes']}, 90)
-        self.assertEqual('running', self.encryption(
+        self.assertEqual('running', self.reencryption(
             'resume')['Re-encryption'])
         self.wait_end(self.n1)
         self.assert_data(self.attached)

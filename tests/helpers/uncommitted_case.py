@@ -3,7 +3,7 @@
 
 import testtools
 
-from cinder_localclone.cmd import forget
+from cinder_localclone.cmd.node import forget
 from cinder_localclone.moves import cleanup
 from cinder_localclone.volumes import create
 from cinder_localclone.volumes import uncommitted

@@ -132,7 +132,7 @@ class Plays:
                              self.machine.read('etc/' + name))
         self.assertIn(
             'ExecStart=/opt/cinder/bin/cinder-localclone --backend localclone '
-            'restore\n', self.machine.read(
+            'node restore\n', self.machine.read(
                 'etc/systemd/system/cinder-localclone-restore.service.d/'
                 'command.conf'))
         printed, changed, failed = self.play(

@@ -235,8 +235,8 @@ class Phases:
             'After=stack-volumes-c-backing-file.service',
             'Before=devstack@n-cpu.service', 'Before=devstack@c-vol.service',
             '[Service]', 'ExecStart=',
-            'ExecStart=-%s --backend a restore' % command,
-            'ExecStart=%s --backend c restore' % command,
+            'ExecStart=-%s --backend a node restore' % command,
+            'ExecStart=%s --backend c node restore' % command,
         ], drop_in.splitlines())
         self.assertIn('cinder-localclone-restore.service',
                       self.machine.read('enabled'))
@@ -251,7 +251,7 @@ class Phases:
             'devstack.conf')
         self.assertNotIn('c-vol', drop_in)
         self.assertIn('ExecStart=-%s/bin/cinder-localclone --backend '
-                      'localclone unlock\n' % self.machine.path, drop_in)
+                      'localclone node unlock\n' % self.machine.path, drop_in)
 
     def test_beside_lvm(self):
         self.stack(CINDER_ENABLED_BACKENDS='lvm:lvmdriver-1,localclone:lc')

@@ -46,8 +46,9 @@ class CommandPageTest(testtools.TestCase):
 
     def test_exit_code_of_repair(self):
         self.assertEqual(1, sample_backend.run(
-            ['repair', '--dry-run', 'MOVING'])[1])
-        self.assertEqual(0, sample_backend.run(['repair', 'MOVING'])[1])
+            ['volume', 'repair', '--dry-run', 'MOVING'])[1])
+        self.assertEqual(0, sample_backend.run(
+            ['volume', 'repair', 'MOVING'])[1])
 
     def test_the_sample_of_doctor_has_all_checks(self):
         # An error in the code of a check is a finding, too.
@@ -57,9 +58,12 @@ class CommandPageTest(testtools.TestCase):
         self.assertEqual(1, printed.count(checks.WARN), printed)
 
     def test_help_is_of_the_command(self):
-        for words in (['show', '--help'], ['help', 'show']):
+        for words in (['volume', 'show', '--help'],
+                      ['help', 'volume', 'show']):
             printed, code = sample_backend.run(words)
             self.assertIn('its devices on each node', printed)
+            self.assertIn('Example: cinder-localclone volume show data',
+                          printed)
             self.assertFalse(code)
 
     def test_every_command_has_a_section(self):
@@ -130,16 +134,6 @@ class SecurityPageTest(testtools.TestCase):
                         module, name, allows) in rows + '\n')
 
 
-class CompletionTest(testtools.TestCase):
-
-    def test_every_command_is_completed(self):
-        printed, code = sample_backend.run(['complete'])
-        self.assertFalse(code)
-        for name in main.COMMANDS:
-            self.assertIn('cmds_%s=' % re.sub('[ -]', '_', name), printed)
-        self.assertIn('--textfile', printed)
-
-
 class MonitoringPageTest(testtools.TestCase):
 
     page = (DOC / 'admin/monitoring.rst').read_text()
@@ -170,19 +164,6 @@ class MonitoringPageTest(testtools.TestCase):
                 'v', 's', token, True, 'a@l', 'b@l', 'x', 'y', 1),
                 mock.Mock()):
             self.assertIn('``%s``' % key, self.page)
-
-
-class ManualTest(testtools.TestCase):
-
-    def test_it_is_the_page_of_the_command(self):
-        found = {}
-        exec(compile((DOC / 'conf.py').read_text(), str(DOC / 'conf.py'),
-                     'exec'), {'__file__': str(DOC / 'conf.py')}, found)
-        (page, name, _about, _authors, section), = found['man_pages']
-        self.assertTrue((DOC / (page + '.rst')).exists())
-        self.assertEqual((main.LocalClone.NAME, 8), (name, section))
-        self.assertIn('man8/%s.8' % name, (
-            DOC / 'install/index.rst').read_text())
 
 
 class StatesPageTest(testtools.TestCase):

@@ -24,7 +24,7 @@ PACKAGE = 'cinder_localclone'
 
 #: What is mutated: whatever changes a volume, or decides that it is changed.
 DATA_PATH = (
-    'cmd/drain_plan.py', 'cmd/forget.py', 'core/attachments.py',
+    'cmd/node/drain_plan.py', 'cmd/node/forget.py', 'core/attachments.py',
     'core/boot_plan.py', 'core/copies.py', 'core/expected.py',
     'core/header_notes.py', 'core/move_record.py', 'core/names.py',
     'core/pins.py', 'core/pinning.py', 'core/rows.py',

@@ -54,8 +54,8 @@ SHIFTS = {
     'volumes/manageable.py': 'what others have made has no header',
     'driver/stats.py': 'what the scheduler is told of a group',
     'cmd/metrics/figures.py': 'what people asked for, in a metric',
-    'cmd/nodes.py': 'whole GiB for people',
-    'cmd/volumes.py': 'what people asked for, in JSON',
+    'cmd/node/listing.py': 'whole GiB for people',
+    'cmd/volume/listing.py': 'what people asked for, in JSON',
     'core/formats/dm_ioctl.py': 'the number of an ioctl',
 }
 

@@ -356,7 +356,7 @@ def stranded_moves(backend: str, moves: Iterable[state.Move],
                  'there'),
                 (sum(not move.is_over for move in moves), 'under way'))
             if count), 'start it; if it will never come back: '
-        'cinder-localclone forget ' + host)
+        'cinder-localclone node forget ' + host)
         for host, moves in sorted(needed.items())]
 
 

@@ -41,7 +41,7 @@ PROBE_TIMEOUT = 2
 #: Remedies for checks that fail with an error.
 FIXES = {
     'cinder.conf': 'pass --config-file, or correct the file',
-    'kernel: device-mapper': 'modprobe dm-mod; run it as root',
+    'kernel: device-mapper': 'modprobe dm-mod',
     'database': 'start the database; check [database] connection',
 }
 
@@ -55,7 +55,16 @@ def examine(name: str, check: Callable[_Arguments, list[Finding]],
     except Exception as exc:
         return [Finding(
             name, checks.FAIL, textwrap.shorten(errors.in_words(exc), 300),
-            FIXES.get(name, checks.SEE_DETAILS))]
+            _fix(name, exc))]
+
+
+def _fix(name: str, error: Exception) -> str:
+    if isinstance(error, ImportError):  # a database that runs is no remedy
+        return checks.SEE_DETAILS
+    fix = FIXES.get(name, checks.SEE_DETAILS)
+    if name == 'kernel: device-mapper' and os.geteuid():
+        return fix + '; run doctor as root'
+    return fix
 
 
 def node_checks(backend: backends.Backend | None) -> list[Finding]:
@@ -229,8 +238,8 @@ def _copies(backend: backends.Backend, nodes: dict[str, bool]
                 (sum(not each.may_run for each in positions),
                  'wait in the queue'),
                 (stalled, 'make no progress')) if count),
-        'cinder-localclone moves; see whether their sources can be reached '
-        'and read' if stalled else '')] if positions else []
+        'cinder-localclone move list; see whether their sources can be '
+        'reached and read' if stalled else '')] if positions else []
 
 
 def _unknown_lvs(backend: backends.Backend) -> Iterator[str]:
@@ -280,6 +289,8 @@ class Doctor(base.Command):
     checks use the same privsep daemon as the volume service. The exit code is
     1 if there is a FAIL.
     """
+
+    example = 'doctor --json'
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """Return the rows of the table."""

@@ -144,7 +144,7 @@ def locked_volumes(outcomes: Sequence[boot_plan.Outcome]) -> list[Finding]:
         for each in outcomes[:SHOWN]]
     return [Finding(
         'locked volumes', FAIL, _some(said, len(outcomes)),
-        'remove the causes, then run cinder-localclone encryption unlock (the '
+        'remove the causes, then run cinder-localclone volume unlock (the '
         'volume service also tries again); openstack server reboot --hard for '
         'their instances')]
 
@@ -157,7 +157,7 @@ def leftover_secrets(found: Sequence[operator.Left]) -> list[Finding]:
     return [Finding(
         check, WARN, _some(['%s (volume %s)' % (each.name, each.volume_id)
                             for each in found[:SHOWN]], len(found)),
-        'cinder-localclone encryption shred')]
+        'cinder-localclone encryption leftover remove')]
 
 
 def _some(said: list[str], count: int) -> str:

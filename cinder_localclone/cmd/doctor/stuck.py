@@ -20,9 +20,9 @@ from cinder_localclone.core import names
 if typing.TYPE_CHECKING:
     from cinder_localclone.db import inventory
 
-#: Least age of the statuses for :func:`interrupted_operations`, in seconds. By
-#: then the sweeps of the node have repaired a status, if they can. The
-#: database query applies this limit.
+#: Least age of the statuses for :func:`interrupted_operations`, in seconds. By then the
+#: sweeps of the node have repaired a status, if they can. The database query
+#: applies this limit.
 PATIENCE = 1800
 #: Remedies for an interrupted operation: by the phase of a move, or else by
 #: ``what`` of :class:`.inventory.Unended`.
@@ -33,10 +33,10 @@ FIXES = {
                 'openstack volume snapshot set --state available %(id)s',
     'migration': 'if no copy is running: cinder reset-state '
                  '--reset-migration-status %(id)s',
-    'starting': 'if no live migration is running: cinder-localclone abort '
-                '%(id)s (the instance is at the source), or resume %(id)s (it '
-                'is at the destination)',
-    'completing': 'cinder-localclone repair %(id)s'}
+    'starting': 'if no live migration is running: cinder-localclone move '
+                'abort %(id)s (the instance is at the source), or move '
+                'complete %(id)s (it is at the destination)',
+    'completing': 'cinder-localclone volume repair %(id)s'}
 
 
 def interrupted_operations(found: Iterable['inventory.Unended']

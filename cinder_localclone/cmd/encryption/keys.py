@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cinder-localclone encryption``: commands on the volume's home.
+"""``cinder-localclone encryption``: sub-commands on the volume's home.
 
 A shown key must not cross the network, and a header is restored with access to
 the node. So the commands do not call a service. They act themselves, with the
@@ -114,6 +114,8 @@ class Add(Here):
     the command as root on the home of the volume.
     """
 
+    example = 'encryption recovery key add --store data'
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with --store."""
         parser: argparse.ArgumentParser = super().get_parser(prog_name)
@@ -139,12 +141,14 @@ class Remove(Here):
     Run the command as root on the home of the volume.
     """
 
+    example = 'encryption recovery key remove --slot 1 data'
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with --slot."""
         parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument(
             '--slot', metavar='N', default='',
-            help='key slot, as shown by "encryption status"; default: the '
+            help='key slot, as shown by "encryption show"; default: the '
                  'slot of the only recovery key')
         return parser
 
@@ -168,6 +172,8 @@ class HeaderRestore(Here):
     If the command is interrupted, run it again. Run it as root on the home of
     the volume.
     """
+
+    example = 'encryption header restore data'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the file."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cinder-localclone encryption shred``: remove leftovers of volumes."""
+"""``cinder-localclone encryption leftover remove``: of deleted volumes."""
 
 import argparse
 from collections.abc import Callable
@@ -17,7 +17,7 @@ if typing.TYPE_CHECKING:
 COLUMNS = ('What', 'Volume', 'Name', 'State')
 
 
-class Shred(base.Command):
+class Remove(base.Command):
     """Remove secrets and header backups of deleted volumes.
 
     The command finds the secrets of all volumes, and the header backups on
@@ -26,6 +26,7 @@ class Shred(base.Command):
     code is also 1 if an item could not be removed.
     """
 
+    example = 'encryption leftover remove'
     nothing = 'No secrets or header backups of deleted volumes are left.'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:

@@ -123,6 +123,7 @@ class Rotate(OfVolumes):
     command as root on the volume's home.
     """
 
+    example = 'encryption key rotate --type encrypted'
     method = 'rotate'
 
     def said(self, answer: typing.Any) -> str:
@@ -130,12 +131,14 @@ class Rotate(OfVolumes):
         return '; '.join(('has a new key', *(answer or ())))
 
 
-class HeaderBackup(OfVolumes):
+class HeaderSave(OfVolumes):
     """Back up the headers of volumes encrypted by the driver.
 
     The backups are written to localclone_header_backup_dir on each volume's
     home. They replace older backups there.
     """
+
+    example = 'encryption header save data'
 
     method = 'header_backup'
 
@@ -144,37 +147,19 @@ class HeaderBackup(OfVolumes):
         return 'saved as %s' % answer
 
 
-class Status(Command):
-    """Show the encryption and the key slots of volumes.
-
-    The exit code is 1 if the home of a volume does not answer, or can't read
-    its header.
-    """
+class _Status(Command):
+    """Base of list and show."""
 
     by_nova = True
+    COLUMNS = ('Volume', 'Host', 'Encrypted by', 'Cipher', 'Key bits',
+               'Key slots', 'Recovery key', 'Re-encryption', 'Remarks')
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Return the parser with the volume."""
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
-        parser.add_argument('volume', metavar='VOLUME', nargs='?',
-                            help='ID or name of the volume; default: all '
-                                 'encrypted volumes')
-        return parser
-
-    def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """Return the rows of the table."""
-        backend = self.app.backend()
+    def rows(self, backend: backends.Backend, volumes: list[Volume]
+             ) -> list[tuple]:
+        """Return a row for each volume, followed by the home's answer."""
         alive = backend.nodes()
-        volumes = [self.encrypted_volume(backend, parsed_args.volume)] if (
-            parsed_args.volume) else self.all(backend)
-        found = [(volume.id, self.home(volume),
-                  *self._status(backend, alive, volume))
-                 for volume in volumes]
-        return base.with_fields(
-            (('Volume', 'Host', 'Encrypted by', 'Cipher', 'Key bits',
-              'Key slots', 'Recovery key', 'Re-encryption', 'Remarks'),
-             [row[:-1] for row in found]), [row[-1] for row in found],
-            parsed_args.formatter == 'json')
+        return [(volume.id, self.home(volume),
+                 *self._status(backend, alive, volume)) for volume in volumes]
 
     def _status(self, backend: backends.Backend, alive: dict[str, bool],
                 volume: Volume) -> tuple[typing.Any, ...]:
@@ -191,6 +176,43 @@ class Status(Command):
                 slots(answer['recovery_keys']) or 'no',
                 reencryption(answer['reencryption']),
                 '; '.join(remarks(answer)), answer)
+
+
+class List(_Status):
+    """List the encrypted volumes, with their ciphers and key slots.
+
+    The exit code is 1 if the home of a volume does not answer, or can't read
+    its header.
+    """
+
+    example = 'encryption list'
+
+    def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
+        """Return the rows of the table."""
+        backend = self.app.backend()
+        found = self.rows(backend, self.all(backend))
+        return base.with_fields(
+            (self.COLUMNS, [row[:-1] for row in found]),
+            [row[-1] for row in found], parsed_args.formatter == 'json')
+
+
+class Show(base.VolumeCommand, _Status):
+    """Show the encryption and the key slots of a volume.
+
+    The exit code is 1 if the home of the volume does not answer, or can't read
+    its header.
+    """
+
+    example = 'encryption show data'
+
+    def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
+        """Return a row for each value."""
+        backend = self.app.backend()
+        row, = self.rows(backend, [self.one(backend, parsed_args.volume)])
+        return base.with_fields(
+            (('Field', 'Value'), list(zip(self.COLUMNS, row))),
+            [None] * (len(self.COLUMNS) - 1) + [row[-1]],
+            parsed_args.formatter == 'json')
 
 
 def slots(found: list[str]) -> str:
@@ -213,20 +235,22 @@ def remarks(answer: dict[str, typing.Any]) -> Iterator[str]:
         yield 'open'
     if answer['changing']:
         yield ('a key rotation is incomplete: run "cinder-localclone '
-               'encryption rotate" again')
+               'encryption key rotate" again')
     if answer['shares_key']:
         yield 'shares the secret of its source'
     if answer['unknown_keys']:
         yield 'unknown key in %s' % slots(answer['unknown_keys'])
 
 
-class Verify(Command):
+class Check(Command):
     """Check whether a volume can be opened, and its header restored.
 
     The command tests the volume's secret, both copies of the header, the tags
     of its LV, and the last backup of its header. Nothing is written. The exit
     code is 1 if a problem is found.
     """
+
+    example = 'encryption check data'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the volume."""
@@ -240,7 +264,7 @@ class Verify(Command):
         """Return the rows of the table."""
         backend = self.app.backend()
         alive, found = backend.nodes(), []
-        volumes = [self.encrypted_volume(backend, parsed_args.volume)] if (
+        volumes = [self.one(backend, parsed_args.volume)] if (
             parsed_args.volume) else self.all(backend)
         for volume in volumes:
             answer, problem = self.ask(backend, alive, volume, 'verify')

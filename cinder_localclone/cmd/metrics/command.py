@@ -85,6 +85,8 @@ class Metrics(base.Words, command.Command):
     localclone_collector_success.
     """
 
+    example = 'metrics --listen 192.0.2.11:9837'
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the destination of the metrics."""
         parser: argparse.ArgumentParser = super().get_parser(prog_name)

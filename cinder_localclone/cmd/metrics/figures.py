@@ -25,7 +25,7 @@ from cinder_localclone.core import names
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
 
-#: The phases of a move, as ``cinder-localclone moves`` shows them.
+#: The phases of a move, as ``cinder-localclone move list`` shows them.
 PHASES = ('preparing', *(
     phase.value for phase in state.Phase if phase is not state.Phase.ABSENT))
 VERDICTS = (checks.OK, checks.WARN, checks.FAIL)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that re-encrypts a volume: it outlives the volume service.
 
-It begins as ``cinder-localclone encryption run``, which gets the key, and then
-executes cryptsetup itself. SIGTERM pauses the re-encryption. The process is
-never killed: devices suspended by it would stay suspended, and a guest's I/O
-with them. On a node run by systemd it is a unit of its own, otherwise a
+It begins as ``cinder-localclone reencryption run``, which gets the key, and
+then executes cryptsetup itself. SIGTERM pauses the re-encryption. The process
+is never killed: devices suspended by it would stay suspended, and a guest's
+I/O with them. On a node run by systemd it is a unit of its own, otherwise a
 session of its own. It is found by its command line. Any process can overwrite
 its own command line, so the process must also have only root's user ids, and
 be in its unit on a node run by systemd.
@@ -49,7 +49,7 @@ PROPERTIES = ('Type=exec', 'KillSignal=SIGTERM', 'SendSIGKILL=no',
               'IOSchedulingClass=idle')
 #: Words before the volume id in the first command line of the process. Later
 #: the process has the command line of cryptsetup.
-WORDS = ['encryption', 'run']
+WORDS = ['reencryption', 'run']
 #: Seconds to wait until a new process shows its command line. :func:`start`
 #: returns then, whether the process is visible or not.
 SEEN = 5

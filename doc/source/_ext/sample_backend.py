@@ -2,7 +2,7 @@
 """A made-up backend of two nodes, for the operator's command to run on.
 
 MOVING, STARTING and ENCRYPTED in its words stand for the ids of volumes. A
-third node, node3, is gone; only ``forget`` is told of it.
+third node, node3, is gone; only ``node forget`` is told of it.
 """
 
 import contextlib
@@ -17,9 +17,12 @@ from cinder_localclone.cmd.doctor import checks
 from cinder_localclone.cmd.doctor import doctor
 from cinder_localclone.cmd import main
 from cinder_localclone.cmd.metrics import sources
+from cinder_localclone.cmd.report import command as report
+from cinder_localclone.cmd.report import parts
 from cinder_localclone.core import boot_plan
 from cinder_localclone.core import copies as copies_module
 from cinder_localclone.core import encryption_exceptions
+from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import lvm_reports
@@ -414,6 +417,21 @@ def _measured(*_args):
         'doctor': answer([checks.Finding('commands', checks.OK)], 1.4)}
 
 
+def _failing():
+    raise errors.CommandError('exit code 21: iscsiadm: No active sessions.')
+
+
+def _parts(*_args):
+    """The parts of a report, with one that fails."""
+    return [parts.Part(name, read) for name, read in (
+        *((each, lambda: 'x' * 900) for each in (
+            'versions.txt', 'cinder.conf', 'node-list.json',
+            'volume-list.json', 'move-list.json', 'doctor.json',
+            'lvm/lvs.txt', 'device-mapper/table.txt')),
+        ('iscsi-sessions.txt', _failing),
+        ('log/journal.txt', lambda: 'x' * 48213))]
+
+
 def _row(volume, host=NODE1, lv=None, **more):
     return inventory.Row(**{
         'id': volume, 'display_name': '', 'lv': 'volume-' + (lv or volume),
@@ -452,8 +470,8 @@ def run(words: list[str]) -> tuple[str, int]:
             contextlib.redirect_stdout(io.StringIO()))
         for where, what, instead in (
                 (main, 'LocalClone', _Sample),
-                (_Peers, 'ready', words[0] == 'drain'),
-                (_Peers, 'encrypted', words[0] == 'encryption'),
+                (_Peers, 'ready', words[:2] == ['node', 'drain']),
+                (_Peers, 'encrypted', 'encryption' in words[0]),
                 (backend, 'act_as_root', lambda _settings: None),
                 (backend, 'node', lambda _backend: None),
                 (operator, 'add_recovery_key', _added),
@@ -463,6 +481,9 @@ def run(words: list[str]) -> tuple[str, int]:
                     names.header_backup(ENCRYPTED, '3'))),
                 (restore, 'restore', _restored),
                 (sources.Watch, 'read', _measured),
+                (parts, 'parts', _parts), (parts, 'known_options', dict),
+                (report, '_created',
+                 lambda path: contextlib.nullcontext(io.BytesIO())),
                 (_Backend, 'host', NODE2 if words[0] == 'metrics' else NODE1),
                 (upkeep, 'unlock', _unlocked),
                 (upkeep, 'open_wanted', _opened),
@@ -481,6 +502,8 @@ def run(words: list[str]) -> tuple[str, int]:
                  lambda timeout: 'clone v1.0.0\nthin-pool v1.22.0\n')):
             made_up.enter_context(
                 mock.patch.object(where, what, instead))
+        if words[0] == 'report':  # the path of its file is this machine's
+            made_up.enter_context(contextlib.redirect_stderr(io.StringIO()))
         code = main.main(argv)
     return '# cinder-localclone %s\n%s' % (
         ' '.join(argv), printed.getvalue()), code

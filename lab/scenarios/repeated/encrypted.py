@@ -133,7 +133,7 @@ class OfKeyInUse(operation.Repeated):
         raise NotImplementedError()
 
     def _operator(self, *words):
-        done = self.destination.operator('encryption', *words, timeout=200)
+        done = self.destination.operator(*words, timeout=200)
         if done.returncode:
             raise process.LabError('%s has failed: %s%s' % (
                 self.what, done.stdout[-600:], done.stderr[-600:]))
@@ -176,7 +176,7 @@ class RotateEncrypted(OfKeyInUse):
     def _ask(self):
         """Rotate once: a repeated request would rotate again."""
         if not self._is_done:
-            self._operator('rotate', self.disk.volume)
+            self._operator('encryption', 'key', 'rotate', self.disk.volume)
             self._is_done = True
 
     def _check(self):
@@ -199,8 +199,8 @@ class Reencrypt(OfKeyInUse):
         """Re-encrypt, unless it is done already."""
         if self.disk.ciphers(self.source) != [self._CIPHER]:
             # Small zones: a small volume has several.
-            self._operator('reencrypt', self.disk.volume, '--cipher',
-                           self._CIPHER, '--zone', '4', '--wait')
+            self._operator('reencryption', 'start', self.disk.volume,
+                           '--cipher', self._CIPHER, '--zone', '4', '--wait')
 
     def _check(self):
         disk, node = self.disk, self.source

@@ -25,7 +25,7 @@ from oslo_privsep import priv_context
 import testtools
 
 from cinder_localclone.cmd import main
-from cinder_localclone.cmd import moves as moves_command
+from cinder_localclone.cmd.move import listing as moves_command
 from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import state
@@ -96,26 +96,46 @@ class ProcessTest(testtools.TestCase):
 
     def test_an_error_is_said_once_and_nothing_else(self):
         conf = self.useFixture(ConfigurationFixture())
-        done = self.run_command('--config-file', conf.path, 'moves')
+        done = self.run_command('--config-file', conf.path, 'move', 'list')
         self.assertEqual((1, ''), (done.returncode, done.stdout))
         line, = done.stderr.splitlines()
         self.assertIn('Cinder\'s database can\'t be used', line)
         self.assertIn('no such table', line)
         self.assertNotIn('SELECT', line)
 
-    def test_nothing_to_show(self):
+    def with_database(self, **more):
+        """Return a configuration whose database has its tables."""
         import sqlalchemy
 
         from cinder_localclone.db import base
-        conf = self.useFixture(ConfigurationFixture())
+        conf = self.useFixture(ConfigurationFixture(**more))
         engine = sqlalchemy.create_engine(
             'sqlite:///%s/cinder.sqlite' % conf.directory)
         self.addCleanup(engine.dispose)
         base.models.BASE.metadata.create_all(engine)
-        done = self.run_command('--config-file', conf.path, 'moves')
+        return conf
+
+    def test_key_manager_without_credentials(self):
+        """castellan logs an error of its own."""
+        conf = self.with_database(more='''
+    localclone_key_auth = key_manager
+    [key_manager]
+    backend = barbican
+''')
+        done = self.run_command('--config-file', conf.path, 'encryption',
+                                'leftover', 'remove')
+        self.assertEqual((1, ''), (done.returncode, done.stdout))
+        line, = done.stderr.splitlines()
+        self.assertIn('The key manager does not accept this service: ', line)
+        self.assertIn('Correct [key_manager]', line)
+
+    def test_nothing_to_show(self):
+        conf = self.with_database()
+        done = self.run_command('--config-file', conf.path, 'move', 'list')
         self.assertEqual((0, '', 'No volume is moving.\n'), (
             done.returncode, done.stdout, done.stderr))
-        done = self.run_command('--config-file', conf.path, 'moves', '--json')
+        done = self.run_command(
+            '--config-file', conf.path, 'move', 'list', '--json')
         self.assertEqual((0, [], ''), (
             done.returncode, json.loads(done.stdout), done.stderr))
 
@@ -160,7 +180,7 @@ class ProcessTest(testtools.TestCase):
         conf = self.useFixture(ConfigurationFixture())
         code = '''
             from cinder_localclone.service import operator as backend
-            from cinder_localclone.cmd import boot as restore
+            from cinder_localclone.cmd.node import boot as restore
             from cinder_localclone.cmd import main
             from cinder_localclone.service import restore
             import sys
@@ -178,6 +198,31 @@ class ProcessTest(testtools.TestCase):
         for slow in ('sqlalchemy', 'oslo_messaging', 'cinder.objects',
                      'cinder.db', 'cinder.rpc', 'rich', 'taskflow'):
             self.assertNotIn(slow, loaded)
+
+    def test_encoding_that_lacks_characters(self):
+        """The table is shown all the same, and the reason is said once."""
+        code = '''
+            from cinder_localclone.cmd import main
+            import sys
+            class Command(main.LocalClone):
+                def run_subcommand(self, argv):
+                    self.stdout.write('größe €\\n' * 2)
+                    return 0
+            main.LocalClone = Command
+            sys.exit(main.main(['doctor']))
+        '''
+        for encoding, shown, lines in (('ascii', 'gr\\xf6\\xdfe', 1),
+                                       ('utf-8', 'größe €', 0)):
+            done = subprocess.run(
+                [sys.executable, '-W', 'ignore', '-c', textwrap.dedent(code)],
+                cwd=ROOT, capture_output=True, timeout=60, env=dict(
+                    os.environ, PYTHONIOENCODING=encoding))
+            err = done.stderr.decode().splitlines()
+            self.assertEqual((0, lines), (done.returncode, len(err)), err)
+            self.assertIn(shown, done.stdout.decode())
+            for line in err:
+                self.assertIn('The encoding ascii lacks characters', line)
+                self.assertIn('Set LC_ALL=C.UTF-8', line)
 
     def test_version(self):
         done = self.run_command('--version')
@@ -202,10 +247,12 @@ class VersionTest(testtools.TestCase):
 class ExitCodeTest(CommandCase):
 
     def test_done(self):
-        self.assertEqual(0, self.run_command('moves')[0])
-        self.assertEqual('[]', self.run_command('--json', 'moves')[1].strip())
+        self.assertEqual(0, self.run_command('move', 'list')[0])
+        self.assertEqual('[]', self.run_command(
+            '--json', 'move', 'list')[1].strip())
 
-    @ddt.data([], ['none-such'], ['moves', '--none-such'], ['show'])
+    @ddt.data([], ['none-such'], ['move', 'list', '--none-such'],
+              ['volume', 'show'], ['node'], ['encryption', 'recovery'])
     def test_wrong_command_line(self, words):
         code, out, err = self.run_command(*words)
         self.assertEqual((2, ''), (code, out))
@@ -216,38 +263,49 @@ class ExitCodeTest(CommandCase):
               RuntimeError('no such thing'))
     def test_error(self, error):
         self.backend.db.moves.readable_moves.side_effect = error
-        self.assertEqual((1, '', '%s\n' % error), self.run_command('moves'))
+        self.assertEqual((1, '', '%s\n' % error),
+                         self.run_command('move', 'list'))
+
+    def test_noun_without_a_verb(self):
+        for words, said in (
+                (['node', 'lst'], '"node" needs one of these words next: '
+                 'check, drain, forget, list, restore, show, unlock'),
+                (['encryption', 'recovery'],
+                 '"encryption recovery" needs one of these words next: key'),
+                (['reencryption'], ': pause, resume, start\n'),
+                (['none-such'], '"none-such" is not a command; --help')):
+            self.assertIn(said, self.run_command(*words)[2])
 
     def test_traceback_if_asked_for(self):
         self.backend.db.moves.readable_moves.side_effect = RuntimeError(
             'no such thing')
-        code, _out, err = self.run_command('moves', '--debug')
+        code, _out, err = self.run_command('move', 'list', '--debug')
         self.assertEqual(1, code)
         self.assertIn('Traceback', err)
 
     def test_interrupted(self):
         self.backend.db.moves.readable_moves.side_effect = KeyboardInterrupt
-        self.assertEqual((130, '', ''), self.run_command('moves'))
+        self.assertEqual((130, '', ''), self.run_command('move', 'list'))
 
     def test_interrupted_while_it_begins(self):
         self.useFixture(fixtures.MockPatchObject(
             Application, '__init__', side_effect=KeyboardInterrupt))
-        self.assertEqual(130, self.run_command('moves')[0])
+        self.assertEqual(130, self.run_command('move', 'list')[0])
 
     def test_reader_that_has_gone(self):
         self.backend.db.moves.readable_moves.side_effect = BrokenPipeError
-        self.assertEqual(141, self.run_command('moves')[0])
+        self.assertEqual(141, self.run_command('move', 'list')[0])
 
-    def test_settle_without_a_move(self):
+    def test_abort_without_a_move(self):
         self.backend.volume.return_value = None, None
-        code, _out, err = self.run_command('abort', 'v')
+        code, _out, err = self.run_command('move', 'abort', 'v')
         self.assertEqual(1, code)
         self.assertIn('Volume v is not moving', err)
 
     def test_log_file(self):
         path = os.path.join(self.useFixture(fixtures.TempDir()).path, 'log')
         self.backend.db.moves.readable_moves.side_effect = RuntimeError('oh')
-        self.run_command('--log-file', path, 'moves')
+        self.run_command('--log-file', path, 'move', 'list')
         with open(path) as file:
             self.assertIn('oh', file.read())
 
@@ -261,7 +319,7 @@ class ExitCodeTest(CommandCase):
         self.backend.volume.side_effect = {
             'v': (there, None), 'w': (lost, None)}.get
         self.backend.ask.return_value = ['removed LV x'], ''
-        code, out, _err = self.run_command('repair', '--json')
+        code, out, _err = self.run_command('volume', 'repair', '--json')
         self.assertEqual(1, code)
         self.assertEqual(
             [('v', 'a@l', 'removed LV x'),
@@ -279,22 +337,23 @@ class ExitCodeTest(CommandCase):
             volume_id='v', source='a@m', destination='b@m')
         self.backend.db.moves.readable_moves.return_value = [move]
         self.backend.volume.return_value = there, move
-        code, out, _err = self.run_command('repair', '--json')
+        code, out, _err = self.run_command('volume', 'repair', '--json')
         self.assertEqual((0, []), (code, json.loads(out)))
 
     def test_repair_without_source(self):
         move = types.SimpleNamespace(destination='b@l')
         self.backend.volume.return_value = None, move
         code, out, _err = self.run_command(
-            'repair', '--json', '--without-source', 'v')
+            'volume', 'repair', '--json', '--without-source', 'v')
         self.assertEqual((0, 'b@l'), (code, json.loads(out)[0]['Where']))
         call = self.backend.call
         call.assert_called_once_with('b@l', 'open_without_source', 'v')
         for words in ([], ['--dry-run', 'v']):
             self.assertEqual(1, self.run_command(
-                'repair', '--without-source', *words)[0])
+                'volume', 'repair', '--without-source', *words)[0])
         self.backend.volume.return_value = None, None
-        code, _out, err = self.run_command('repair', '--without-source', 'v')
+        code, _out, err = self.run_command(
+            'volume', 'repair', '--without-source', 'v')
         self.assertEqual(1, code)
         self.assertIn('not moving', err)
         call.assert_called_once()
@@ -306,7 +365,7 @@ class ExitCodeTest(CommandCase):
         self.backend.nodes.return_value = {'a@l': True}
         self.backend.volume.return_value = there, None
         self.backend.ask.return_value = None, 'did not answer'
-        for words in (['show', 'v'], ['repair', 'v']):
+        for words in (['volume', 'show', 'v'], ['volume', 'repair', 'v']):
             code, out, _err = self.run_command(*words)
             self.assertEqual(1, code)
             self.assertIn('did not answer', out)
@@ -430,15 +489,49 @@ class BackendTest(testtools.TestCase):
         self.assertIsNone(found.lvm().pool)
 
     @ddt.data(
-        ('', 'missing', '"missing"'), (SECOND, None, '--backend'),
-        (None, None, '--config-file'))
+        ('', 'missing', '"missing"'), (SECOND, None, '--backend'))
     @ddt.unpack
     def test_not_clear(self, more, name, words):
-        settings = (backend.Settings([]) if more is None
-                    else self.settings(more))
         error = self.assertRaises(
-            errors.CommandError, backend.Backend, settings, name)
+            errors.CommandError, backend.Backend, self.settings(more), name)
         self.assertIn(words, str(error))
+
+    def test_no_configuration_at_all(self):
+        """Neither is "enabled", nor is any section missing."""
+        for error, said in (
+                (FileNotFoundError, 'There is no /etc/cinder/cinder.conf. '
+                 'Pass --config-file'),
+                (PermissionError, '/etc/cinder/cinder.conf can\'t be read by '
+                 'this user. Run the command with sudo.')):
+            with mock.patch.object(backend.os, 'stat', side_effect=error):
+                error = self.assertRaises(
+                    errors.CommandError, backend.Backend,
+                    backend.Settings([]))
+            self.assertTrue(str(error).startswith(said), error)
+
+    def test_configuration_that_is_not_for_this_user(self):
+        error = cfg.ConfigFilesPermissionDeniedError(['/x', '/y'])
+        with mock.patch.object(cfg.ConfigOpts, '__call__', side_effect=error):
+            error = self.assertRaises(
+                errors.CommandError, backend.Settings, ['/x', '/y'])
+        self.assertEqual('/x, /y can\'t be read by this user. Run the command '
+                         'with sudo.', str(error))
+
+    def test_configuration_in_another_encoding(self):
+        error = UnicodeDecodeError('ascii', b'\xc3', 0, 1, 'no')
+        with mock.patch.object(cfg.ConfigOpts, '__call__', side_effect=error):
+            error = self.assertRaises(
+                errors.CommandError, backend.Settings, ['x'])
+        self.assertIn('with the encoding ascii. Set LC_ALL', str(error))
+
+    def test_name_in_another_encoding(self):
+        found, db = self.connected()
+        error = self.assertRaises(
+            errors.CommandError, found.find, 'gr\udcc3\udcb6sse')
+        self.assertIn('Set LC_ALL=C.UTF-8, or pass the ID', str(error))
+        db.inventory.ids_named.assert_not_called()
+        db.inventory.ids_named.return_value = ['v']
+        self.assertEqual('v', found.find('größe'))
 
     @ddt.data((0, True), (1000, False))
     @ddt.unpack
@@ -556,6 +649,31 @@ class InWordsTest(testtools.TestCase):
         self.assertEqual("[Errno 2] No such file: '/x/y'", errors.in_words(
             FileNotFoundError(2, 'No such file', '/x/y')))
         self.assertEqual('ValueError', errors.in_words(ValueError()))
+
+    def test_group_that_is_missing(self):
+        error = exceptions.CommandFailed(
+            command='lvs --reportformat json --units b', code=5,
+            stderr='  Volume group "shared" not found\n  Cannot process it')
+        self.assertEqual(
+            'There is no volume group shared on this node. Create it '
+            '(vgcreate), or correct volume_group and '
+            'localclone_metadata_volume_group in cinder.conf.',
+            errors.in_words(error))
+
+    def test_package_that_is_missing(self):
+        error = self.assertRaises(
+            ModuleNotFoundError, __import__, 'none_such')
+        self.assertEqual(
+            'The Python package none_such is not installed in the environment '
+            'of this command. Install it beside Cinder.',
+            errors.in_words(error))
+
+    def test_encoding(self):
+        error = self.assertRaises(UnicodeError, 'ö'.encode, 'ascii')
+        self.assertIn('is too narrow: set LC_ALL=C.UTF-8.',
+                      errors.in_words(error))
+
+    def test_what_else_was_wrong(self):
         self.assertEqual('oh', errors.in_words(ValueError('oh')))
 
     def test_every_option_of_the_driver_is_read(self):

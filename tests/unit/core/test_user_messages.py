@@ -158,6 +158,7 @@ PAIRS = {
     'NotThere': 'LC35 A',
     'KeyUnavailable': 'LC36 ACNIEMTSRBU',
     'KeyRefused': 'LC61 ACNIEMTSRBU',
+    'LoginRefused': 'LC61 ACNIEMTSRBU',
     'NotSealed': 'LC61 ACNIEMTSRBU',
     'WrongKey': 'LC61 ACNIEMTSRBU',
     'HeaderDamaged': 'LC37 ANIEMTSRBU',

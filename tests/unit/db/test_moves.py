@@ -12,7 +12,7 @@ from cinder.tests.unit import utils
 from cinder.volume import api
 import ddt
 
-from cinder_localclone.cmd import forget
+from cinder_localclone.cmd.node import forget
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import move_record
 from cinder_localclone.core import rows

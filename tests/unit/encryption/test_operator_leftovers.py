@@ -117,7 +117,7 @@ class ShredTest(testtools.TestCase):
         self.stdin.isatty.return_value = False
 
     def run_command(self, *words):
-        command = encryption_care.Shred(self.app, None)
+        command = encryption_care.Remove(self.app, None)
         _columns, rows = command.take_action(
             command.get_parser('x').parse_args(words))
         return {(what, volume): state for what, volume, _name, state in rows}

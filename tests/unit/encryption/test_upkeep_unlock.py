@@ -10,7 +10,7 @@ from unittest import mock
 import fixtures
 import testtools
 
-from cinder_localclone.cmd import boot
+from cinder_localclone.cmd.node import boot
 from cinder_localclone.core import boot_plan
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import errors

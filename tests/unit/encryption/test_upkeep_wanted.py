@@ -7,7 +7,8 @@ from unittest import mock
 
 import fixtures
 
-from cinder_localclone.cmd import boot
+from cinder_localclone.cmd.node import boot
+from cinder_localclone.cmd.volume import unlock
 from cinder_localclone.core import boot_plan
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
@@ -139,7 +140,7 @@ class CommandTest(fixtures.TestWithFixtures):
         self.useFixture(fixtures.MockPatchObject(
             backends, 'node', lambda backend: ('node of', backend)))
         app = mock.Mock(exit_code=None)
-        command = boot.OpenWanted(app, None)
+        command = unlock.Unlock(app, None)
         with mock.patch.object(upkeep, 'open_wanted',
                                return_value=outcome) as called:
             columns, found = command.take_action(

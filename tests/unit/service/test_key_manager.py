@@ -266,6 +266,21 @@ class KeysTest(testtools.TestCase):
     def test_refused(self, error):
         self._fails(error, encryption_exceptions.KeyRefused)
 
+    def test_credentials_that_are_missing(self):
+        """No secret was asked for, so the error names none."""
+        for error, act, args in (
+                (Answer(403), self.keys.check, ()),
+                (castellan_exception.AuthTypeInvalidError(type='x'),
+                 self.keys.check, ()),
+                (castellan_exception.InsufficientCredentialDataError(),
+                 self.keys.get, ('k-1', VOLUME))):
+            self.manager.error = error
+            found = self.assertRaises(
+                encryption_exceptions.LoginRefused, act, *args)
+            self.assertIn('does not accept this service', str(found))
+            self.assertIn('Correct [key_manager]', str(found))
+            self.assertNotIn('ecret', str(found))
+
     @ddt.data(Answer(500), Answer(503), Answer(429), Answer(408),
               Answer(404), Answer(401), Answer(404, 'http_status'),
               OSError('no route to host'),

@@ -6,7 +6,7 @@ import types
 import ddt
 import testtools
 
-from cinder_localclone.cmd import show
+from cinder_localclone.cmd.volume import show
 from cinder_localclone.core import copies
 from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import lvm_reports

@@ -38,6 +38,32 @@ _isdir = os.path.isdir
 GIB = 1 << 30
 
 
+class RemedyTest(testtools.TestCase):
+
+    def remedy(self, name, error, user=0):
+        def check():
+            raise error
+        with mock.patch.object(doctor.os, 'geteuid', lambda: user):
+            found, = doctor.examine(name, check)
+        self.assertEqual(checks.FAIL, found.verdict)
+        return found.fix, found.details
+
+    def test_package_of_a_database(self):
+        """The server may be up: to start it is no remedy."""
+        fix, details = self.remedy(
+            'database', ModuleNotFoundError(name='pymysql'))
+        self.assertEqual(checks.SEE_DETAILS, fix)
+        self.assertIn('The Python package pymysql is not installed', details)
+        self.assertIn('start the database', self.remedy(
+            'database', OSError('refused'))[0])
+
+    def test_device_mapper(self):
+        for user, fix in ((0, 'modprobe dm-mod'),
+                          (7, 'modprobe dm-mod; run doctor as root')):
+            self.assertEqual(fix, self.remedy(
+                'kernel: device-mapper', OSError('no'), user)[0])
+
+
 @ddt.ddt
 class DoctorTest(testtools.TestCase):
 
@@ -243,7 +269,7 @@ class DoctorTest(testtools.TestCase):
         row = self.rows()['secrets without volume']
         self.assertEqual(checks.WARN, row[1])
         self.assertIn('key (volume gone)', row[2])
-        self.assertIn('shred', row[3])
+        self.assertIn('leftover remove', row[3])
         self.backend.db.inventory.secrets_of_all.return_value = {'key'}
         self.assertNotIn('secrets without volume', self.rows())
         # Nobody is asked twice who did not answer.
@@ -255,7 +281,7 @@ class DoctorTest(testtools.TestCase):
     def test_what_is_left_is_told_with_bounds(self):
         found, = encryption.leftover_secrets([operator.Left(
             operator.SECRET, 'k%d' % number, 'v', True)
-            for number in range(200)])
+                        for number in range(200)])
         self.assertIn('and 195 more', found.details)
         self.assertLess(len(found.details), 300)
 
@@ -473,8 +499,9 @@ class DoctorTest(testtools.TestCase):
                  'snapshot set --state available v-2'),
                 ('migration v-3', 'completing',
                  'reset-state --reset-migration-status v-3'),
-                ('move v-4', 'starting', 'cinder-localclone abort v-4'),
-                ('move v-5', 'completing', 'cinder-localclone repair v-5')):
+                ('move v-4', 'starting', 'cinder-localclone move abort v-4'),
+                ('move v-5', 'completing',
+                 'cinder-localclone volume repair v-5')):
             self.assertIn(details, found[name][2])
             self.assertIn(fix, found[name][3])
         self.backend.db.inventory.unended.assert_called_with(

@@ -252,7 +252,7 @@ class CommandTest(testtools.TestCase):
 
     def run_command(self, *words):
         with mock.patch.object(operator, 'rotate_by_recovery_key') as rotate:
-            printed, code = sample.run(['encryption', 'rotate', *words])
+            printed, code = sample.run(['encryption', 'key', 'rotate', *words])
         return printed, code, rotate
 
     def test_file(self):

@@ -31,8 +31,8 @@ class CommandsTest(testtools.TestCase):
         printed, code = sample.run([*words, '--format', 'json'])
         return json.loads(printed.partition('\n')[2]), code
 
-    def test_status(self):
-        rows, code = self.run_json('encryption', 'status')
+    def test_list(self):
+        rows, code = self.run_json('encryption', 'list')
         self.assertEqual(0, code)
         self.assertEqual(
             [(sample.ENCRYPTED, 'driver', 512, '0, 1', 'slot 1'),
@@ -42,7 +42,17 @@ class CommandsTest(testtools.TestCase):
               row['Key slots'], row['Recovery key']) for row in rows])
         self.assertIn('is incomplete', rows[2]['Remarks'])
 
-    @ddt.data('status', 'verify')
+    def test_show(self):
+        rows, code = self.run_json('encryption', 'show', sample.BY_NOVA)
+        self.assertEqual(0, code)
+        self.assertEqual(
+            ('Nova', 256), tuple(row['Value'] for row in rows
+                                 if row['Field'] in (
+                                     'Encrypted by', 'Key bits')))
+        rows, _code = self.run_json('encryption', 'show', sample.ENCRYPTED)
+        self.assertEqual('aes-xts-plain64', rows[-1]['Fields']['cipher'])
+
+    @ddt.data('list', 'check')
     def test_row_that_is_not_understood(self, name):
         """Its home says so; all others are shown."""
         with mock.patch.object(sample.ENCRYPTED_OF[sample.NODE1][0],
@@ -65,15 +75,16 @@ class CommandsTest(testtools.TestCase):
             ['open', 'shares the secret of its source',
              'unknown key in slot 3'], list(status.remarks(answer)))
 
-    @ddt.data('rotate', 'header-backup')
+    @ddt.data('key rotate', 'header save')
     def test_all_and_one(self, name):
-        rows, code = self.run_json('encryption', name, '--all')
+        rows, code = self.run_json('encryption', *name.split(), '--all')
         self.assertEqual((DRIVER, 0), ({row['Volume'] for row in rows}, code))
-        rows, _code = self.run_json('encryption', name, sample.ENCRYPTED)
+        rows, _code = self.run_json('encryption', *name.split(),
+                                    sample.ENCRYPTED)
         self.assertEqual([sample.ENCRYPTED], [row['Volume'] for row in rows])
         for words in ((), ('--all', sample.ENCRYPTED)):
             self.assertRaises(SystemExit, sample.run,
-                              ['encryption', name, *words])
+                              ['encryption', *name.split(), *words])
 
     def test_type(self):
         inventory = sample._Backend.db.inventory
@@ -84,7 +95,7 @@ class CommandsTest(testtools.TestCase):
                 sample.ENCRYPTED_OF[sample.NODE1][0], 'volume_type_id', 't2',
                 create=True):
             rows, _code = self.run_json(
-                'encryption', 'rotate', '--type', 'secret')
+                'encryption', 'key', 'rotate', '--type', 'secret')
         self.assertEqual([sample.REENCRYPTED], [
             row['Volume'] for row in rows])
 
@@ -93,27 +104,27 @@ class CommandsTest(testtools.TestCase):
             return (None, 'no') if volume_id == sample.ENCRYPTED else (
                 None, '')
         with mock.patch.object(sample._Backend, 'ask', ask):
-            rows, code = self.run_json('encryption', 'rotate', '--all')
+            rows, code = self.run_json('encryption', 'key', 'rotate', '--all')
         self.assertEqual((['no', 'has a new key'], 1), (
             [row['Result'] for row in rows], code))
 
     def test_node_that_is_down_is_not_asked(self):
         with mock.patch.object(sample._Backend, 'nodes', lambda own: {
                 sample.NODE1: False, sample.NODE2: True}):
-            for name in ('status', 'rotate', 'verify'):
-                words = ['--all'] * (name == 'rotate')
-                rows, code = self.run_json('encryption', name, *words)
+            for words in (['list'], ['key', 'rotate', '--all'], ['check']):
+                rows, code = self.run_json('encryption', *words)
                 self.assertEqual(1, code)
                 self.assertIn('its service is down', str(rows[0]))
 
     def test_plain_volume(self):
         with mock.patch.object(sample._Backend, 'ask') as ask:
-            _printed, code = sample.run(['encryption', 'rotate', 'MOVING'])
+            _printed, code = sample.run(
+                ['encryption', 'key', 'rotate', 'MOVING'])
         self.assertEqual(1, code)
         ask.assert_not_called()
 
-    def test_verify(self):
-        rows, code = self.run_json('encryption', 'verify', sample.ENCRYPTED)
+    def test_check(self):
+        rows, code = self.run_json('encryption', 'check', sample.ENCRYPTED)
         self.assertEqual(1, code)
         self.assertEqual({'ok', 'there is none'},
                          {row['Result'] for row in rows})
@@ -126,12 +137,12 @@ class HereTest(testtools.TestCase):
         super().setUp()
         self.useFixture(fixtures.MockPatchObject(sys, 'stderr', io.StringIO()))
 
-    @ddt.data('add-recovery-key', 'remove-recovery-key', 'header-restore')
+    @ddt.data('recovery key add', 'recovery key remove', 'header restore')
     def test_only_on_the_home(self, name):
-        _printed, code = sample.run(
-            ['encryption', name, sample.REENCRYPTED])
+        words = ['encryption', *name.split()]
+        _printed, code = sample.run([*words, sample.REENCRYPTED])
         self.assertEqual(1, code)
-        _printed, code = sample.run(['encryption', name, sample.ENCRYPTED])
+        _printed, code = sample.run([*words, sample.ENCRYPTED])
         self.assertEqual(0, code)
 
     @ddt.data(keys.Add, keys.Remove, keys.HeaderRestore)

@@ -11,7 +11,7 @@ import fixtures
 import testtools
 
 from cinder_localclone.cmd.doctor import checks
-from cinder_localclone.cmd import moves
+from cinder_localclone.cmd.move import listing as moves
 from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports

@@ -47,7 +47,7 @@ class MemoryTest(testtools.TestCase):
         self.assertGreater(locked, 1000)
 
     def test_commands_of_root(self):
-        """"unlock", "encryption run" and whatever else is given a key."""
+        """"node unlock" and whatever else is given a key."""
         with mock.patch.object(memory, 'protect') as protect, \
                 mock.patch.object(backend.os, 'geteuid', return_value=0), \
                 mock.patch('oslo_privsep.priv_context.PrivContext.'

@@ -103,10 +103,10 @@ class CommandLineTest(Case):
             self.assertEqual(VOLUME, reencrypt_process.volume_of(argv))
         for argv in ([], ['cryptsetup', 'open', 'localclone-crypt-' + VOLUME],
                      ['cryptsetup', 'reencrypt', VOLUME],
-                     ['encryption', 'run', VOLUME, 'more']):
+                     ['reencryption', 'run', VOLUME, 'more']):
             self.assertFalse(reencrypt_process.is_run(argv, VOLUME), argv)
             self.assertIsNone(reencrypt_process.volume_of(argv), argv)
-        for argv in (['encryption', 'run', '../x'],
+        for argv in (['reencryption', 'run', '../x'],
                      ['reencrypt', 'localclone-crypt-x'],
                      ['nice', '-n', '10', 'sleep', VOLUME]):
             self.assertIsNone(reencrypt_process.volume_of(argv), argv)
@@ -135,7 +135,7 @@ class ProcessTest(Case):
     STATUS = 'Name:\tx\nPid:\t7\nUid:\t%s\nGid:\t0\t0\t0\t0\n'
     ROOT = STATUS % '0\t0\t0\t0'
     UNIT = '0::/system.slice/localclone-reencrypt-%s.service\n'
-    RUN = '\0'.join(['encryption', 'run', VOLUME, ''])
+    RUN = '\0'.join(['reencryption', 'run', VOLUME, ''])
 
     def systemd(self):
         os.mkdir(reencrypt_process.SYSTEMD)
@@ -180,7 +180,7 @@ class ProcessTest(Case):
 
     def test_another_process_of_its_id_is_not_told_to_end(self):
         """It has ended between both looks."""
-        process = self.run_as(SLEEPS, 'encryption', 'run', OTHER)
+        process = self.run_as(SLEEPS, 'reencryption', 'run', OTHER)
         with mock.patch.object(reencrypt_process.signal,
                                'pidfd_send_signal') as sent:
             reencrypt_process._terminate(process.pid, VOLUME)
@@ -217,7 +217,7 @@ class StartTest(Case):
             self.assertIn(' --property=' + each + ' ', line)
         self.assertTrue(line.endswith(
             '-m cinder_localclone.cmd.main --config-file %s --backend lc '
-            'encryption run %s' % (self.configured.path, VOLUME)))
+            'reencryption run %s' % (self.configured.path, VOLUME)))
 
     def test_configuration_is_that_of_the_daemon(self):
         """A class that a configuration names is called by root's process."""
@@ -247,7 +247,7 @@ class StartTest(Case):
         self.assertIsNone(self.runner.progress(VOLUME))
 
     def test_one_that_runs(self):
-        self.run_as(SLEEPS, 'encryption', 'run', VOLUME)
+        self.run_as(SLEEPS, 'reencryption', 'run', VOLUME)
         with mock.patch.object(subprocess, 'Popen') as started:
             self.runner.start(VOLUME)
         started.assert_not_called()
@@ -304,7 +304,7 @@ class ContainerTest(Case):
                 self.assertEqual(by_systemd, not self.runner.obstacle())
 
     def test_all_pause_when_the_service_ends(self):
-        ready = [self.run_as(PAUSES, 'encryption', 'run', each)
+        ready = [self.run_as(PAUSES, 'reencryption', 'run', each)
                  for each in (VOLUME, OTHER)]
         self.runner.end()
         self.assertEqual([1, 1], [each.wait(5) for each in ready])
@@ -316,7 +316,7 @@ class ContainerTest(Case):
         started.assert_not_called()
 
     def test_one_that_does_not_pause(self):
-        process = self.run_as(STUBBORN, 'encryption', 'run', VOLUME)
+        process = self.run_as(STUBBORN, 'reencryption', 'run', VOLUME)
         with mock.patch.object(crypt, 'STOPPING', 0.3), \
                 mock.patch.object(cryptsetup.LOG, 'error') as said:
             self.runner.end()
@@ -324,7 +324,7 @@ class ContainerTest(Case):
         self.assertIsNone(process.poll())
 
     def test_units_outlive_the_service(self):
-        process = self.run_as(SLEEPS, 'encryption', 'run', VOLUME)
+        process = self.run_as(SLEEPS, 'reencryption', 'run', VOLUME)
         with mock.patch.object(reencrypt_process, 'is_by_systemd',
                                return_value=True), mock.patch.object(
                                    reencrypt_process, 'is_in_unit',
@@ -339,7 +339,7 @@ class StopTest(Case):
     def test_pauses(self):
         process = self.run_as(PAUSES, 'reencrypt',
                               'localclone-crypt-' + VOLUME)
-        other = self.run_as(SLEEPS, 'encryption', 'run', OTHER)
+        other = self.run_as(SLEEPS, 'reencryption', 'run', OTHER)
         self.written('json', 'x')
         self.assertTrue(self.runner.is_running(VOLUME))
         self.assertLessEqual({VOLUME, OTHER}, set(reencrypt_process.running()))
@@ -351,12 +351,12 @@ class StopTest(Case):
         self.assertFalse(self.written('json').exists())
 
     def test_before_it_is_cryptsetup(self):
-        process = self.run_as(SLEEPS, 'encryption', 'run', VOLUME)
+        process = self.run_as(SLEEPS, 'reencryption', 'run', VOLUME)
         self.assertTrue(self.runner.stop(VOLUME))
         self.assertEqual(-15, process.wait(5))
 
     def test_is_never_killed(self):
-        process = self.run_as(STUBBORN, 'encryption', 'run', VOLUME)
+        process = self.run_as(STUBBORN, 'reencryption', 'run', VOLUME)
         with mock.patch.object(crypt, 'STOPPING', 0.3):
             self.assertFalse(self.runner.stop(VOLUME))
         self.assertIsNone(process.poll())
@@ -367,7 +367,7 @@ class StopTest(Case):
         self.assertTrue(reencrypt_process.stop(VOLUME, -1))
 
     def test_the_daemon_keeps_no_descriptor(self):
-        process = self.run_as(SLEEPS, 'encryption', 'run', VOLUME)
+        process = self.run_as(SLEEPS, 'reencryption', 'run', VOLUME)
         before = len(os.listdir('/proc/self/fd'))
         reencrypt_process._terminate(process.pid, VOLUME)
         self.assertEqual(before, len(os.listdir('/proc/self/fd')))

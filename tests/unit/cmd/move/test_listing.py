@@ -8,9 +8,9 @@ import ddt
 import testtools
 
 from cinder_localclone.cmd import main
-from cinder_localclone.cmd import moves as moves_command
-from cinder_localclone.cmd import repair as settle
-from cinder_localclone.cmd import show
+from cinder_localclone.cmd.move import listing as moves_command
+from cinder_localclone.cmd.move import outcome as settle
+from cinder_localclone.cmd.volume import show
 from cinder_localclone.core import copies
 from cinder_localclone.core.state import Phase
 from tests.helpers.node_rows import A
@@ -146,15 +146,15 @@ class MovesTest(testtools.TestCase):
         self.assertEqual(('rolling-back', 'cleaning up on ' + B),
                          (row['Phase'], row['Remark']))
 
-    def test_which_node_abort_and_resume_ask(self):
+    def test_which_node_abort_and_complete_ask(self):
         starting, early = moving(Phase.STARTING), moving(
             Phase.MIGRATING, committed=False)
         self.assertEqual((B, A), (
             settle.Abort.deciding_host(starting),
             settle.Abort.deciding_host(early)))
         self.assertEqual((A, B), (
-            settle.Resume.deciding_host(starting),
-            settle.Resume.deciding_host(MIGRATING)))
+            settle.Complete.deciding_host(starting),
+            settle.Complete.deciding_host(MIGRATING)))
 
 
 class MainTest(testtools.TestCase):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cinder-localclone encryption reencrypt``, ``pause``, ``resume``."""
+"""``cinder-localclone reencryption``: start, pause and resume."""
 
 import argparse
 import time
@@ -150,7 +150,7 @@ def home(backend: backends.Backend, volume_id: str) -> str:
     return host
 
 
-class Reencrypt(_Command):
+class Start(_Command):
     """Give a volume in use a new data key or another cipher.
 
     A process on the volume's node reads and writes the whole volume. It
@@ -161,6 +161,7 @@ class Reencrypt(_Command):
     continue.
     """
 
+    example = 'reencryption start data --wait'
     method = 'encryption_reencrypt'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -206,25 +207,25 @@ class Reencrypt(_Command):
 
 
 class Pause(_Command):
-    """Pause a re-encryption until "encryption resume".
+    """Pause a re-encryption until "reencryption resume".
 
     If the volume moves, the re-encryption continues on its new home.
     """
 
+    example = 'reencryption pause data'
     method = 'encryption_pause'
 
 
 class Resume(_Command):
     """Resume a paused re-encryption."""
 
+    example = 'reencryption resume data'
     method = 'encryption_resume'
 
 
 class Run(base.VolumeCommand):
     """Become the process that re-encrypts a volume, for the service."""
 
-    #: Not listed.
-    deprecated = True
     takes_names = False
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:

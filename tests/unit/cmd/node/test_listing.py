@@ -9,7 +9,7 @@ from tests.helpers.command_case import ListingCase
 class NodesTest(ListingCase):
 
     def test_figures_are_numbers(self):
-        first, second = self.listed('nodes')
+        first, second = self.listed('node', 'list')
         self.assertEqual(
             [A, 'up', 'z', 1, 2, 5, 0, 1, 0, 0, ''],
             list(first.values())[:-1])
@@ -23,7 +23,7 @@ class NodesTest(ListingCase):
 
     def test_one_that_is_down_is_not_asked(self):
         self.backend.nodes.return_value = {A: False}
-        row, = self.listed('nodes', code=1)
+        row, = self.listed('node', 'list', code=1)
         self.assertEqual(('down', None), (row['Service'], row['Free GiB']))
         self.backend.ask.assert_not_called()
 
@@ -33,9 +33,9 @@ class NodesTest(ListingCase):
                 (({'free_space': {'volumes': 0, 'metadata': 0},
                    'problems': ['no dm-clone']}, ''), 'no dm-clone')):
             self.inventory.service.return_value.disabled = True
-            for row in self.listed('nodes', code=1):
+            for row in self.listed('node', 'list', code=1):
                 self.assertIn('disabled', row['Remark'])
                 self.assertIn(words, row['Remark'])
 
     def test_a_table_has_no_fields(self):
-        self.assertNotIn('Fields', self.run_command('nodes')[1])
+        self.assertNotIn('Fields', self.run_command('node', 'list')[1])

@@ -10,8 +10,8 @@ from unittest import mock
 import ddt
 import fixtures
 
-from cinder_localclone.cmd import forget
 from cinder_localclone.cmd import main
+from cinder_localclone.cmd.node import forget
 from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
@@ -450,7 +450,7 @@ class CommandTest(ended_move_case.Base):
     def run_command(self, *words):
         with contextlib.redirect_stdout(io.StringIO()) as out, \
                 contextlib.redirect_stderr(io.StringIO()) as err:
-            code = main.main(['--json', 'forget', *words])
+            code = main.main(['--json', 'node', 'forget', *words])
         return code, (json.loads(out.getvalue()) if out.getvalue()
                       else err.getvalue())
 

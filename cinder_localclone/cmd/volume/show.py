@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cinder-localclone show``: a volume in the records and on its nodes."""
+"""``cinder-localclone volume show``: a volume in records and on nodes."""
 
 import argparse
 from collections.abc import Iterable
@@ -24,6 +24,8 @@ class Show(base.VolumeCommand):
 
     The exit code is 1 if a node differs from the records or does not answer.
     """
+
+    example = 'volume show data'
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """Return the rows of the table."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cinder-localclone repair``, ``abort`` and ``resume``."""
+"""``cinder-localclone volume repair``: take the next safe steps."""
 
 import argparse
 from collections.abc import Iterable
@@ -20,6 +20,7 @@ class Repair(base.Command):
     a step is blocked or, with --dry-run, if a difference is found.
     """
 
+    example = 'volume repair --dry-run data'
     nothing = 'There is nothing to do.'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -105,62 +106,3 @@ class Repair(base.Command):
             answer, move, backends.home_of(volume), backends.lv_of(volume),
             pending)
         return ['differs: ' + each for each in wrong], not wrong
-
-
-class MoveCommand(base.VolumeCommand):
-    """Base of abort and resume: a call to the deciding node."""
-
-    method = ''
-    done = ''
-
-    @staticmethod
-    def deciding_host(move: state.Move) -> str:
-        """Return the service host to call."""
-        raise NotImplementedError
-
-    def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """Return the row of the table."""
-        backend = self.app.backend()
-        _volume, move = backend.volume(parsed_args.volume)
-        if move is None:
-            raise errors.CommandError(
-                'Volume %s is not moving. Nothing was '
-                'changed.' % parsed_args.volume)
-        host = self.deciding_host(move)
-        backend.call(host, self.method, parsed_args.volume)
-        return ('Volume', 'Where', 'What'), [
-            (parsed_args.volume, host, self.done)]
-
-
-class Abort(MoveCommand):
-    """Roll a move back, if no data is lost.
-
-    The move must be uncommitted, or a live move with its guest still on the
-    source. Refused if the volume is open on the destination, or was written
-    there.
-    """
-
-    method = 'abort'
-    done = 'rolled back to its source; the destination is being cleaned up'
-
-    @staticmethod
-    def deciding_host(move: state.Move) -> str:
-        """Return the current home of the volume."""
-        return move.destination if move.committed else move.source
-
-
-class Resume(MoveCommand):
-    """Start the copy of a live move, although the source is attached.
-
-    Use it after a live migration, if the detach on the source was lost.
-    Refused while the volume is open on the source.
-    """
-
-    method = 'resume'
-    done = 'the move continues'
-
-    @staticmethod
-    def deciding_host(move: state.Move) -> str:
-        """Return the source, which knows whether the volume is open there."""
-        return (move.source if move.phase is state.Phase.STARTING
-                else move.destination)

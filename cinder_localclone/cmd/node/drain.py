@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cinder-localclone drain``: empty a node before its maintenance."""
+"""``cinder-localclone node drain``: empty a node before its maintenance."""
 
 import argparse
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import time
 import typing
 
 from cinder_localclone.cmd import base
-from cinder_localclone.cmd import moves
+from cinder_localclone.cmd.move import listing as moves
 from cinder_localclone.core import errors
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import objects
@@ -18,7 +18,7 @@ from cinder_localclone.service import operator as backends
 from cinder_localclone.service import options
 
 if typing.TYPE_CHECKING:
-    from cinder_localclone.cmd import drain_plan
+    from cinder_localclone.cmd.node import drain_plan
 
 COLUMNS = ('Volume', 'What', 'Why')
 DISABLE = ('openstack volume service set --disable --disable-reason '
@@ -42,7 +42,7 @@ class Draining:
 
     def __init__(self, backend: backends.Backend, host: str, to: str | None,
                  at_once: int):
-        from cinder_localclone.cmd import drain_plan
+        from cinder_localclone.cmd.node import drain_plan
         self._plans = drain_plan
         self._backend = backend
         self._host = host
@@ -238,7 +238,8 @@ class Draining:
             return held.why
         return ' '.join((held.why, *(
             '%s is down: start it; if it will never come back, see '
-            '"cinder-localclone forget".' % host for host in sorted(down))))
+            '"cinder-localclone node forget".' % host
+            for host in sorted(down))))
 
     def _why_not(self, volume_id: str) -> str:
         return self.failed.get(volume_id) or ' '.join(filter(None, (
@@ -254,6 +255,7 @@ class Drain(base.Command):
     time. The exit code is 1 while anything remains on the node.
     """
 
+    example = 'node drain node1@localclone --dry-run'
     nothing = 'The node is empty.'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -262,7 +264,7 @@ class Drain(base.Command):
         parser.add_argument(
             'node', metavar='NODE',
             help='volume service of the node (host@backend), as listed by '
-            '"doctor"')
+            '"node list"')
         parser.add_argument(
             '--to', metavar='NODE', help='destination of all volumes; '
             'default: for each volume the node with most free space in its '
@@ -306,7 +308,7 @@ class Drain(base.Command):
             if each not in nodes:
                 raise errors.CommandError(
                     '%s is not a node of the backend %s; "cinder-localclone '
-                    'doctor" lists the nodes. Nothing was changed.' % (
+                    'node list" lists the nodes. Nothing was changed.' % (
                         each, backend.name))
         if not _is_disabled(backend, host):
             raise errors.CommandError(
@@ -317,7 +319,8 @@ class Drain(base.Command):
             raise errors.CommandError(
                 'The volume service %s is down, so no volume can move away. '
                 'Nothing was changed. Start the service; if the node will '
-                'never come back, see "cinder-localclone forget".' % host)
+                'never come back, see "cinder-localclone node '
+                'forget".' % host)
         if to and (to == host or not nodes[to] or _is_disabled(backend, to)):
             raise errors.CommandError(
                 '%s can\'t receive volumes: it is %s. Nothing was changed.' % (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cinder-localclone volumes``: the volumes and their nodes."""
+"""``cinder-localclone volume list``: the volumes and their nodes."""
 
 import argparse
 import typing
@@ -7,7 +7,6 @@ import typing
 from oslo_utils import units
 
 from cinder_localclone.cmd import base
-from cinder_localclone.core import errors
 from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.core import volume_types
@@ -16,12 +15,13 @@ COLUMNS = ('Volume', 'Name', 'Node', 'Status', 'GiB', 'Attached on',
            'Encrypted by', 'Move')
 
 
-class Volumes(base.Command):
+class List(base.Command):
     """List the volumes of the backend, or of a node.
 
     A moving volume belongs to its destination from the commit on.
     """
 
+    example = 'volume list --node node1'
     nothing = 'There are no volumes.'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -36,7 +36,7 @@ class Volumes(base.Command):
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """Return the rows of the table."""
         backend = self.app.backend()
-        only = node(list(backend.nodes()), parsed_args.node) if (
+        only = base.node(backend, parsed_args.node) if (
             parsed_args.node) else None
         moves, _unreadable = backend.db.inventory.all_moves(backend.name)
         moving = {each.move.volume_id: each.move for each in moves
@@ -65,20 +65,6 @@ class Volumes(base.Command):
 def printable(name: str) -> str:
     """Return the name of a volume as a line for a terminal."""
     return ''.join(each if each.isprintable() else '?' for each in name)
-
-
-def node(hosts: list[str], text: str) -> str:
-    """Return a node by its service host or its host name.
-
-    :raises CommandError: if there is no such node
-    """
-    found = [host for host in hosts
-             if text in (host, host.partition('@')[0])]
-    if len(found) != 1:
-        raise errors.CommandError(
-            '%s is not a node of the backend. Its nodes: %s.' % (
-                text, ', '.join(hosts) or 'none'))
-    return found[0]
 
 
 def encrypted_by(row: typing.Any) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cinder-localclone forget``: remove a dead node from the records.
+"""``cinder-localclone node forget``: remove a dead node from the records.
 
 Only records are changed: the node is not needed, and no data is removed from a
 disk. Each step compares before it acts, and can be repeated.
@@ -63,13 +63,15 @@ class Forget(base.Command):
     node's volume service is up.
     """
 
+    example = 'node forget node3@localclone'
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the node and --yes."""
         parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument(
             'node', metavar='NODE',
             help='volume service of the node (host@backend), as listed by '
-            '"doctor"')
+            '"node list"')
         parser.add_argument('--yes', action='store_true',
                             help='forget the node; default: only show the '
                             'losses')
@@ -86,7 +88,7 @@ class Forget(base.Command):
         if not steps and host not in backend.nodes():
             raise errors.CommandError(
                 'The node %s has no volumes, moves or volume service. '
-                '"cinder-localclone doctor" lists the nodes of this '
+                '"cinder-localclone node list" lists the nodes of this '
                 'backend.' % host)
         if not parsed_args.yes:
             self.app.exit_code = 1
@@ -120,7 +122,7 @@ class Forget(base.Command):
         if backend.db.services.alive_by_host().get(host):
             raise errors.CommandError(
                 'The volume service %s is up. Nothing was changed. To take a '
-                'node out of service, empty it first: "cinder-localclone '
+                'node out of service, empty it first: "cinder-localclone node '
                 'drain %s".' % (host, host))
         if host == backend.host:
             raise errors.CommandError(
@@ -130,7 +132,7 @@ class Forget(base.Command):
         if host.partition('@')[2] != backend.name:
             raise errors.CommandError(
                 '%s is not a node of the backend %s: pass its volume service '
-                'as listed by "doctor", without a pool. Nothing was '
+                'as listed by "node list", without a pool. Nothing was '
                 'changed.' % (
                     host, backend.name))
         answer, problem = backend.ask(backend.host, 'describe')

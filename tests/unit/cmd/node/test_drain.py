@@ -11,10 +11,10 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone.cmd import drain
-from cinder_localclone.cmd import drain_plan
 from cinder_localclone.cmd import main
-from cinder_localclone.cmd import moves
+from cinder_localclone.cmd.move import listing as moves
+from cinder_localclone.cmd.node import drain
+from cinder_localclone.cmd.node import drain_plan
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import state
@@ -105,8 +105,8 @@ class Base(move_case.Base):
     def drain(self, *words, code=0, json_=True):
         with contextlib.redirect_stdout(io.StringIO()) as out, \
                 contextlib.redirect_stderr(io.StringIO()) as err:
-            found = main.main([*(['--json'] if json_ else []), 'drain', A,
-                               *words])
+            found = main.main([*(['--json'] if json_ else []), 'node',
+                               'drain', A, *words])
         self.assertEqual(code, found, out.getvalue() + err.getvalue())
         self.said = err.getvalue()
         return [(row['Volume'], row['What'], row['Why'])
@@ -387,7 +387,7 @@ class DrainTest(Base):
         self.backend.db.moves.begin(
             volume, A + '#p', state.Event.MOVE_BEGUN,
             worlds.GEOMETRY, lambda record: record, 'CHAP u s', 'i')
-        found, = drain_plan.all_held(self.backend.db, A, 0)
+        found, = drain_plan.holders(self.backend.db, A, 0)
         self.assertEqual('moving to it', found.what)
 
     def overwriting(self, ends):

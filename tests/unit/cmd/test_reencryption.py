@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cinder-localclone encryption reencrypt``, ``pause`` and ``resume``."""
+"""``cinder-localclone reencryption``: start, pause and resume."""
 
 import io
 import itertools
@@ -11,8 +11,8 @@ import ddt
 import fixtures
 import testtools
 
-from cinder_localclone.cmd.encryption import reencrypt
 from cinder_localclone.cmd import main
+from cinder_localclone.cmd import reencryption as reencrypt
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import errors as errors_module
 from cinder_localclone.core.formats import luks_header
@@ -78,7 +78,7 @@ class Case(testtools.TestCase):
         out = self.useFixture(fixtures.StringStream('stdout')).stream
         with mock.patch('sys.stdout', out), mock.patch(
                 'sys.stderr', io.StringIO()) as errors:
-            self.code = main.main(['--json', 'encryption', *argv])
+            self.code = main.main(['--json', 'reencryption', *argv])
         out.seek(0)
         text = out.read()
         self.errors = errors.getvalue()
@@ -91,7 +91,7 @@ class CommandTest(Case):
         self.peers.encryption_reencrypt.return_value = answer(
             done=GIB // 2, rate=1 << 20)
         found = self.run_command(
-            'reencrypt', VOLUME, '--cipher', 'serpent-xts-plain64',
+            'start', VOLUME, '--cipher', 'serpent-xts-plain64',
             '--key-size', '256', '--resilience', 'journal', '--zone', '4')
         self.peers.encryption_reencrypt.assert_called_once_with(
             N1, VOLUME, 'serpent-xts-plain64', 256, 'journal', False, 4)
@@ -121,7 +121,7 @@ class CommandTest(Case):
             yield answer('waiting', 3 << 20), ''
             yield answer('none'), ''
         self.answers = come()
-        found = self.run_command('reencrypt', VOLUME, '--wait')
+        found = self.run_command('start', VOLUME, '--wait')
         self.assertEqual((0, 'none', N2), (
             self.code, found['Re-encryption'], found['Node']))
         self.assertEqual([N1] * 2 + [N2] * 3,
@@ -130,7 +130,7 @@ class CommandTest(Case):
     def test_wait_for_what_is_paused(self):
         self.peers.encryption_reencrypt.return_value = answer()
         self.answers = iter([(answer('paused'), '')])
-        self.run_command('reencrypt', VOLUME, '--wait')
+        self.run_command('start', VOLUME, '--wait')
         self.assertEqual(1, self.code)
 
     def test_volume_of_another_backend(self):
@@ -201,5 +201,6 @@ class RunTest(Case):
         self.become.assert_not_called()
 
     def test_it_is_not_listed(self):
-        self.assertNotIn('encryption run', main.COMMANDS)
-        self.assertTrue(reencrypt.Run.deprecated)
+        self.assertIn('reencryption run', main.HIDDEN)
+        self.assertEqual(sorted(main.COMMANDS), sorted(
+            name for name, _found in main.Manager()))

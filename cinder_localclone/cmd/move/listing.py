@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cinder-localclone moves``: the moves of volumes, with their progress."""
+"""``cinder-localclone move list``: the moves, with their progress."""
 
 import argparse
 from collections.abc import Callable
@@ -40,6 +40,17 @@ def progress(backend: backends.Backend, over: bool = True,
     :param over: whether to include ended moves with a pending cleanup
     :param source: only moves from this service host
     """
+    return [row for _move, row in with_rows(backend, lambda move: (
+        over or not move.is_over) and source in (None, move.source))]
+
+
+def with_rows(backend: backends.Backend,
+              wanted: Callable[[state.Move], bool] = lambda move: True
+              ) -> list[tuple[state.Move, dict]]:
+    """Return moves with their rows.
+
+    :param wanted: whether to ask for a move and return it
+    """
     alive = backend.nodes()
 
     def ask(host: str, method: str, *arguments: str) -> Answer:
@@ -47,9 +58,8 @@ def progress(backend: backends.Backend, over: bool = True,
         return (backend.ask(host, method, *arguments)
                 if alive.get(host, True) else (None, DOWN))
     problems_of = functools.cache(functools.partial(_problems_of, ask))
-    return [_row(ask, each, problems_of)
-            for each in backend.db.moves.readable_moves()
-            if (over or not each.is_over) and source in (None, each.source)]
+    return [(each, _row(ask, each, problems_of))
+            for each in backend.db.moves.readable_moves() if wanted(each)]
 
 
 def _row(ask: Ask, move: state.Move, problems_of: Callable[[str], str]
@@ -189,9 +199,10 @@ def _rest(row: Row) -> str:
         row['MiB/s'], row['Seconds left'], row['Pace'] or '')
 
 
-class Moves(base.Command):
+class List(base.Command):
     """List the moves of volumes, with their progress."""
 
+    example = 'move list --watch'
     nothing = 'No volume is moving.'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:

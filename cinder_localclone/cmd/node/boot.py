@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cinder-localclone restore`` and ``unlock``, before Nova starts."""
+"""``cinder-localclone node restore`` and ``unlock``, before Nova starts."""
 
 import argparse
 from collections.abc import Iterable
@@ -23,6 +23,7 @@ class Restore(base.Command):
     service.
     """
 
+    example = 'node restore'
     nothing = 'This node has no volumes to restore.'
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
@@ -47,10 +48,12 @@ class Unlock(base.Command):
     Use LVM tags, the headers of the volumes and the key manager, without the
     database. A volume is opened only with the secret in its tags, and only if
     its header is the recorded header. Run the command as root at boot, after
-    "restore" and before nova-compute. Volumes that can't be opened are left to
-    the volume service. The exit code is 1 if no volume could be opened.
+    "node restore" and before nova-compute. Volumes that can't be opened are
+    left to the volume service. The exit code is 1 if no volume could be
+    opened.
     """
 
+    example = 'node unlock --wait 300'
     nothing = 'This node had no encrypted volumes open.'
     takes_names = False  # it does not use the database
 
@@ -73,38 +76,10 @@ class Unlock(base.Command):
         locked = [each for each in outcome if each.problem]
         self.app.exit_code = int(
             len(locked) == len(outcome) and bool(locked))
-        return _table(outcome)
+        return table(outcome)
 
 
-class OpenWanted(base.Command):
-    """Open the locked volumes in use on this node.
-
-    The command opens volumes encrypted by the driver, with an attachment on
-    this node. The volume service does the same every
-    localclone_reconcile_interval. The command does it now, and shows why a
-    volume stays locked. Run it as root on the node of the attachments. The
-    exit code is 1 if a volume stays locked.
-    """
-
-    nothing = 'No encrypted volume is in use on this node.'
-
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Return the parser with the volumes."""
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
-        parser.add_argument('volumes', nargs='*', metavar='VOLUME',
-                            help='ID or name of a volume to open; default: '
-                                 'all')
-        return parser
-
-    def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
-        """Return the rows of the table."""
-        backend = self.app.backend()
-        backends.act_as_root(backend.settings)
-        outcome = backends.open_wanted(backend, parsed_args.volumes)
-        self.app.exit_code = int(any(each.problem for each in outcome))
-        return _table(outcome)
-
-
-def _table(outcome: Iterable[boot_plan.Outcome]) -> base.Table:
+def table(outcome: Iterable[boot_plan.Outcome]) -> base.Table:
+    """Return a row for each volume."""
     return COLUMNS, [(each.volume_id, each.lv, each.state, each.problem)
                      for each in outcome]

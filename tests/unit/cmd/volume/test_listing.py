@@ -4,7 +4,7 @@
 from unittest import mock
 
 from cinder_localclone.cmd import main
-from cinder_localclone.cmd import volumes
+from cinder_localclone.cmd.volume import listing as volumes
 from cinder_localclone.core import errors
 from cinder_localclone.core.state import Phase
 from cinder_localclone.db import inventory
@@ -21,7 +21,7 @@ from tests.helpers import inventory_rows
 class VolumesTest(ListingCase):
 
     def test_all(self):
-        first, second = self.listed('volumes')
+        first, second = self.listed('volume', 'list')
         self.assertEqual(
             [V1, 'one', A, 'available', 2, 'a, ?', '', ''],
             list(first.values())[:-1])
@@ -40,17 +40,17 @@ class VolumesTest(ListingCase):
         name = 'a\n| %s | b\x1b[2J\u202e' % V3
         self.inventory.all_volumes.return_value = [
             inventory_rows.row(V1, A, display_name=name)]
-        _code, out, _err = self.run_command('volumes')
+        _code, out, _err = self.run_command('volume', 'list')
         self.assertEqual(5, len(out.splitlines()), out)
         self.assertIn('a?| %s | b?[2J? ' % V3, out)
-        row, = self.listed('volumes')
+        row, = self.listed('volume', 'list')
         self.assertEqual(name, row['Name'])
 
     def test_of_a_node(self):
         for name in ('b', B):
-            row, = self.listed('volumes', '--node', name)
+            row, = self.listed('volume', 'list', '--node', name)
             self.assertEqual(V2, row['Volume'])
-        _code, _out, err = self.run_command('volumes', '--node', 'x')
+        _code, _out, err = self.run_command('volume', 'list', '--node', 'x')
         self.assertIn('x is not a node of the backend. Its nodes: a@l, b@l',
                       err)
 
@@ -58,7 +58,7 @@ class VolumesTest(ListingCase):
         self.inventory.all_moves.return_value = [inventory.Under(
             inventory_rows.moving(V2, Phase.RELEASING), 0.0)], 0
         self.assertEqual(['', ''], [
-            row['Move'] for row in self.listed('volumes')])
+            row['Move'] for row in self.listed('volume', 'list')])
 
     def test_who_encrypts(self):
         for provider, who in (
@@ -91,7 +91,7 @@ class NamesTest(ListingCase):
     def test_nothing_is_no_name(self):
         """Of a variable that is not set: neither all, nor one unnamed."""
         self.assertRaises(errors.CommandError, self.found, V1, name='')
-        for words in (['repair', ''], ['encryption', 'unlock', '']):
+        for words in (['volume', 'repair', ''], ['volume', 'unlock', '']):
             with mock.patch.object(main.LocalClone, 'volume_id',
                                    side_effect=errors.CommandError('none')):
                 code, _out, err = self.run_command(*words)
@@ -109,13 +109,13 @@ class NamesTest(ListingCase):
                     command.takes_names, 'or name' in parser.format_help(),
                     name)
                 self.assertEqual(
-                    name in ('unlock', 'encryption run'),
+                    name in ('node unlock', 'reencryption run'),
                     not command.takes_names, name)
 
     def test_the_command_gets_the_id(self):
         self.backend.find.side_effect = {'data': V1}.__getitem__
         self.backend.volume.return_value = None, inventory_rows.moving()
-        row, = self.listed('abort', 'data')
+        row, = self.listed('move', 'abort', 'data')
         self.assertEqual(V1, row['Volume'])
         self.backend.call.assert_called_once_with(B, 'abort', V1)
 

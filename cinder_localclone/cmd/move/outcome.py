@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``cinder-localclone move abort`` and ``complete``: end a live move.
+
+An operator decides where the instance is, because its live migration was
+interrupted: back to the source, or on to the destination.
+"""
+
+import argparse
+
+from cinder_localclone.cmd import base
+from cinder_localclone.core import errors
+from cinder_localclone.core import state
+
+
+class _Outcome(base.VolumeCommand):
+    """Base of the sub-commands: a call to the deciding node."""
+
+    method = ''
+    done = ''
+
+    @staticmethod
+    def deciding_host(move: state.Move) -> str:
+        """Return the service host to call."""
+        raise NotImplementedError
+
+    def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
+        """Return the row of the table."""
+        backend = self.app.backend()
+        _volume, move = backend.volume(parsed_args.volume)
+        if move is None:
+            raise errors.CommandError(
+                'Volume %s is not moving. Nothing was '
+                'changed.' % parsed_args.volume)
+        host = self.deciding_host(move)
+        backend.call(host, self.method, parsed_args.volume)
+        return ('Volume', 'Where', 'What'), [
+            (parsed_args.volume, host, self.done)]
+
+
+class Abort(_Outcome):
+    """Roll a move back, if no data is lost.
+
+    The move must be uncommitted, or a live move with its guest still on the
+    source. Refused if the volume is open on the destination, or was written
+    there.
+    """
+
+    example = 'move abort data'
+    method = 'abort'
+    done = 'rolled back to its source; the destination is being cleaned up'
+
+    @staticmethod
+    def deciding_host(move: state.Move) -> str:
+        """Return the current home of the volume."""
+        return move.destination if move.committed else move.source
+
+
+class Complete(_Outcome):
+    """Complete a live move whose detach of the source was lost.
+
+    The live migration has ended on the destination, but Cinder still has the
+    attachment of the source. The source counts as detached, so the copy
+    starts. Refused while the volume is open on the source.
+    """
+
+    example = 'move complete data'
+
+    method = 'resume'
+    done = 'the move continues'
+
+    @staticmethod
+    def deciding_host(move: state.Move) -> str:
+        """Return the source, which knows whether the volume is open there."""
+        return (move.source if move.phase is state.Phase.STARTING
+                else move.destination)

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Removal of secrets from configuration, tables and logs. Pure.
+
+The value of an option is shown only if the option is known and no secret. The
+secrets of all sections, and the passwords in URLs, are removed from every text
+wherever they appear. Patterns remove credentials that are in no configuration,
+such as the CHAP passwords of exports in a log.
+"""
+
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+import json
+import re
+import urllib.parse
+
+from oslo_utils import strutils
+
+HIDDEN = '***'
+#: Options with a URL, which is shown without its credentials.
+_URL_NAMES = ('backend_url', 'connection', 'slave_connection', 'transport_url')
+#: Names of options with secrets, whatever their definition says.
+_SECRET_NAME = re.compile(
+    r'pass(word|wd|phrase)?(_|$)|secret|token|credential|private|'
+    r'(^|_)(key|kek)s?$', re.IGNORECASE)
+#: Credentials in URLs. A password may have any character but a space. The
+#: bound keeps the search linear in a log with very long words.
+_URL = re.compile(r'([A-Za-z][\w+.-]{0,30}://)[^\s\'"<>]*@')
+#: "CHAP name password", as in Cinder's provider_auth.
+_CHAP = re.compile(r'\bCHAP\s+\S+\s+\S+')
+#: "password" of targetcli, of iscsiadm's records and of connection data.
+_NAMED = re.compile(
+    r'((?:pass(?:word|wd|phrase)|secret|token|incoming_auth|outgoing_auth|'
+    r'provider_auth)[\w.\'"\]]{0,40}\s{0,9}[=:]\s*)'
+    r'(?:"[^"]*"|\'[^\']*\'|[^\s,;]+)',
+    re.IGNORECASE)
+#: A recovery key, as "encryption recovery key add" prints it.
+_RECOVERY_KEY = re.compile(r'\b(?:[A-Z2-7]{4}-){12}[A-Z2-7]{4}\b')
+#: Lines worth a closer check: mask_password() takes long.
+_SECRET_WORD = re.compile(r'pass|secret|token|auth|key', re.IGNORECASE)
+#: Keys in tables of device-mapper: dm-crypt's fifth word, and the third part
+#: of dm-integrity's algorithms.
+_CRYPT = re.compile(r'(\bcrypt\s+\S+\s+)(?!:)[0-9a-fA-F]{2,}')
+_INTEGRITY = re.compile(
+    r'\b((?:internal_hash|journal_crypt|journal_mac):[^\s:]+):\S+')
+#: Shorter secrets are removed only as whole words.
+_SHORT = 6
+_SECTION = re.compile(r'\[([^\]]+)\]\s*$')
+_OPTION = re.compile(r'([^\s#;=:\[][^=:]*?)\s*[=:]\s*(.*)$')
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """An option in a configuration file."""
+
+    section: str
+    name: str
+    value: str
+
+
+def options(text: str) -> Iterator[Option]:
+    """Yield the options of a configuration file, even if lines are invalid.
+
+    Comments are left out. Lines that continue a value are joined with it.
+    """
+    section, name, values = '', '', []
+    for line in [*text.splitlines(), '[]']:
+        if name and line[:1].isspace() and line.strip():
+            values.append(line.strip())
+            continue
+        if name:
+            yield Option(section, name, '\n'.join(values))
+            name = ''
+        header, option = _SECTION.match(line), _OPTION.match(line)
+        if header:
+            section = header[1].strip()
+        elif option and not line.startswith(('#', ';')):
+            name, values = option[1], [option[2].strip()]
+
+
+def is_secret(option: Option, known: Mapping[str, bool]) -> bool:
+    """Return whether the value of an option is never shown.
+
+    :param known: by the names of known options: whether they are secrets
+    """
+    name = option.name.replace('-', '_')
+    return name not in _URL_NAMES and (
+        known.get(name, True) or bool(_SECRET_NAME.search(name)))
+
+
+def shown(found: Iterable[Option], sections: Collection[str],
+          known: Mapping[str, bool]) -> str:
+    """Return the options of some sections as a file, without secrets.
+
+    :param known: see :func:`is_secret`
+    """
+    lines, before = [], None
+    for option in found:
+        if option.section not in sections:
+            continue
+        if option.section != before:
+            before = option.section
+            lines.append('[%s]' % before)
+        lines.append('%s = %s' % (option.name, HIDDEN if is_secret(
+            option, known) else _URL.sub(r'\1%s@' % HIDDEN, option.value)))
+    return '\n'.join(lines) + '\n'
+
+
+def secrets(found: Iterable[Option], known: Mapping[str, bool]
+            ) -> frozenset[str]:
+    """Return the secret values of a configuration, for :class:`Redaction`.
+
+    Of unknown options only values with a secret's name are taken: a common
+    word, removed from all texts, would make them unreadable.
+
+    :param known: see :func:`is_secret`
+    """
+    values: set[str] = set()
+    for option in found:
+        name = option.name.replace('-', '_')
+        if name not in _URL_NAMES and (
+                known.get(name) or _SECRET_NAME.search(name)):
+            values |= {option.value, *option.value.split('\n')}
+        values |= set(_passwords(option.value))
+    values |= {urllib.parse.unquote(each) for each in values}
+    return frozenset(text for each in values for text in (
+        each, urllib.parse.quote(each), urllib.parse.quote(each, safe=''),
+        urllib.parse.quote_plus(each), json.dumps(each)[1:-1]) if text)
+
+
+def _passwords(value: str) -> Iterator[str]:
+    """Yield the passwords in the URLs of a value, in both readings.
+
+    The URL of a message bus has several hosts, each with credentials. The
+    password of a database may have an unquoted @ or comma.
+    """
+    for match in re.finditer(r'[A-Za-z][\w+.-]*://(\S*)@', value):
+        yield match[1].partition(':')[2]
+        *others, last = match[1].split(',')
+        for each in (*(each.rpartition('@')[0] for each in others), last):
+            yield each.partition(':')[2]
+
+
+class Redaction:
+    """Removes secrets from texts.
+
+    :param values: the secrets; see :func:`secrets`
+    """
+
+    def __init__(self, values: Collection[str] = ()):
+        longest = sorted(values, key=lambda each: (-len(each), each))
+        self._values = re.compile('|'.join(
+            re.escape(each) if len(each) >= _SHORT
+            else r'(?<!\w)%s(?!\w)' % re.escape(each)
+            for each in longest)) if longest else None
+
+    def __call__(self, text: str) -> str:
+        """Return a text without secrets."""
+        if self._values:
+            text = self._values.sub(HIDDEN, text)
+        text = _URL.sub(r'\1%s@' % HIDDEN, text)
+        text = _CHAP.sub('CHAP %s %s' % (HIDDEN, HIDDEN), text)
+        text = _CRYPT.sub(r'\1' + HIDDEN, text)
+        text = _RECOVERY_KEY.sub(HIDDEN, text)
+        text = _INTEGRITY.sub(r'\1:' + HIDDEN, text)
+        return '\n'.join(
+            strutils.mask_password(_NAMED.sub(r'\1' + HIDDEN, line), HIDDEN)
+            if _SECRET_WORD.search(line) else line
+            for line in text.split('\n'))

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No secret is left in a report, wherever it stands."""
+
+import time
+
+import ddt
+import testtools
+
+from cinder_localclone.cmd.report import redaction
+
+FILE = '''
+stray = before any section
+[DEFAULT]
+# san_password = comment
+enabled_backends = lc
+transport_url = rabbit://c:bus-one@192.0.2.1:5672,c:bus@two@192.0.2.2/
+no equals sign
+vendor_thing = unknown
+[database]
+connection : mysql+pymysql://c:d@ta/base,pw@192.0.2.3/cinder
+[lc]
+san_password = several
+  lines
+chap_password =
+[keystone_authtoken]
+password=p"w\\x
+'''
+KNOWN = {'enabled_backends': False, 'transport_url': True,
+         'connection': True, 'san_password': True, 'chap_password': True}
+
+
+@ddt.ddt
+class ConfigurationTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.options = list(redaction.options(FILE))
+
+    def test_options(self):
+        self.assertEqual(
+            [('', 'stray', 'before any section'),
+             ('DEFAULT', 'enabled_backends', 'lc'),
+             ('DEFAULT', 'vendor_thing', 'unknown'),
+             ('lc', 'san_password', 'several\nlines'),
+             ('lc', 'chap_password', ''),
+             ('keystone_authtoken', 'password', 'p"w\\x')],
+            [(each.section, each.name, each.value) for each in self.options
+             if each.name not in ('transport_url', 'connection')])
+
+    def test_shown(self):
+        self.assertEqual('''\
+[DEFAULT]
+enabled_backends = lc
+transport_url = rabbit://***@192.0.2.2/
+vendor_thing = ***
+[database]
+connection = mysql+pymysql://***@192.0.2.3/cinder
+[lc]
+san_password = ***
+chap_password = ***
+''', redaction.shown(self.options, ('DEFAULT', 'database', 'lc'), KNOWN))
+
+    @ddt.data('db_password', 'auth_token', 'fixed_key', 'client_secret',
+              'master-key', 'user_passphrase')
+    def test_name_of_a_secret(self, name):
+        """Whatever its definition says."""
+        option = redaction.Option('x', name, 'v')
+        self.assertTrue(redaction.is_secret(
+            option, {name.replace('-', '_'): False}))
+
+    @ddt.data('localclone_key_auth', 'key_manager', 'localclone_key_cache',
+              'passive_mode')
+    def test_name_of_no_secret(self, name):
+        option = redaction.Option('x', name, 'v')
+        self.assertFalse(redaction.is_secret(option, {name: False}))
+        self.assertTrue(redaction.is_secret(option, {name: True}))
+        self.assertTrue(redaction.is_secret(option, {}))
+
+    def test_secrets(self):
+        found = redaction.secrets(self.options, KNOWN)
+        self.assertLessEqual(
+            {'bus-one', 'bus@two', 'd@ta/base,pw', 'several', 'lines',
+             'several\nlines', 'p"w\\x', 'p\\"w\\\\x', 'p%22w%5Cx'}, found)
+        self.assertNotIn('', found)
+        self.assertNotIn('unknown', found)
+        self.assertNotIn('lc', found)
+
+
+@ddt.ddt
+class RedactionTest(testtools.TestCase):
+
+    @ddt.data(
+        ('login with pa55word failed', 'login with *** failed'),
+        ('xpa55wordx', 'x***x'), ('a cat, category', 'a ***, category'),
+        ('mysql://u:x@h/c and a@b', 'mysql://***@h/c and a@b'),
+        ('auth CHAP user12 pw34 end', 'auth CHAP *** *** end'),
+        ("{'auth_password': 'x y', 'lun': 1}",
+         "{'auth_password': ***, 'lun': 1}"),
+        ('"incoming_auth": "user/pw"', '"incoming_auth": ***'),
+        ('node.session.auth.password = abc', 'node.session.auth.password = '
+         '***'),
+        ('v: 0 9 crypt aes-xts-plain64 0a1bff 0 253:1 0',
+         'v: 0 9 crypt aes-xts-plain64 *** 0 253:1 0'),
+        ('v: 0 9 crypt aes-xts-plain64 :64:logon:x 0',
+         'v: 0 9 crypt aes-xts-plain64 :64:logon:x 0'),
+        ('integrity 8:1 0 28 D 1 internal_hash:hmac(sha256):00ff',
+         'integrity 8:1 0 28 D 1 internal_hash:hmac(sha256):***'),
+        ('is ' + '-'.join(['ABCD'] * 13), 'is ***'),
+        ('Secret 5d0b of the key manager can\'t be used: gone.',
+         'Secret 5d0b of the key manager can\'t be used: gone.'))
+    @ddt.unpack
+    def test_texts(self, text, redacted):
+        self.assertEqual(redacted, redaction.Redaction(
+            ['pa55word', 'cat'])(text))
+
+    def test_longest_first(self):
+        """The rest of a secret is no hint."""
+        self.assertEqual('***', redaction.Redaction(
+            ['secretsecret', 'secret'])('secretsecret'))
+
+    def test_very_long_words(self):
+        """A hex dump in a log takes no minutes."""
+        text = 'x' * 400000 + ' auth ' + 'key' * 100000
+        began = time.process_time()
+        self.assertEqual(text, redaction.Redaction(['pa55word'])(text))
+        self.assertLess(time.process_time() - began, 10)
+
+    def test_without_a_configuration(self):
+        self.assertEqual('a\nb', redaction.Redaction()('a\nb'))
