@@ -17,12 +17,11 @@ from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.interfaces import records
 from cinder_localclone.core import names
-from cinder_localclone.core import objects
-from cinder_localclone.core import rows as volume_rows
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
 from cinder_localclone.core import statuses
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.service import operator as backends
 
 NOTHING = 'nothing'
@@ -143,7 +142,7 @@ class Forget(base.Command):
 
 def plan(db: records.Database, host: str, new_home: str,
          copied: Callable[[state.Move], float | None],
-         has_lv: Callable[[objects.Volume, str], bool]) -> list[Step]:
+         has_lv: Callable[[Volume, str], bool]) -> list[Step]:
     """Return the steps in their order; none for an unknown node.
 
     :param host: service host of the node
@@ -159,7 +158,7 @@ def plan(db: records.Database, host: str, new_home: str,
     current = {move.volume_id: move for move in moves if not move.is_over}
     for volume in db.volumes.volumes_of(host):
         # Compared once more, because a step gives up a volume for good.
-        if not volume_rows.is_home(volume, host):
+        if volume.home != host:
             continue
         move = current.get(volume.id)
         if not (move and _goes_back(move, host)):
@@ -220,8 +219,8 @@ def _not_copied(move: state.Move, percent: float | None) -> str:
     return 'data not yet copied (%.1f %%)' % (100 - percent)
 
 
-def _of_other_home(db: records.Database, host: str, volume: objects.Volume,
-                   has_lv: Callable[[objects.Volume, str], bool]
+def _of_other_home(db: records.Database, host: str, volume: Volume,
+                   has_lv: Callable[[Volume, str], bool]
                    ) -> Step | None:
     """The step of a volume whose row names the node by mistake.
 
@@ -250,14 +249,13 @@ def _leave(home: str, error: Exception) -> typing.NoReturn:
         'when that node answers. %s' % (home, error))
 
 
-def _correct_home(db: records.Database, volume: objects.Volume, home: str
-                  ) -> None:
+def _correct_home(db: records.Database, volume: Volume, home: str) -> None:
     if not db.volumes.correct_home(volume, home):
         raise exceptions.StaleMove(volume=volume.id)
 
 
 def _of_volume(db: records.Database,
-               volume: objects.Volume, move: state.Move | None,
+               volume: Volume, move: state.Move | None,
                new_home: str) -> Step:
     lost = 'the whole volume'
     if move and move.committed:

@@ -7,7 +7,6 @@ import typing
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd.metrics import sources
 from cinder_localclone.core import copies
-from cinder_localclone.core import names
 from cinder_localclone.service import operator as backends
 from cinder_localclone.service import options
 
@@ -36,8 +35,7 @@ class Nodes(base.Command):
             if not alive.get(host)}).values()
         rows, fields = [], []
         for host, up in alive.items():
-            own = [row for row in volumes
-                   if names.service_host(row.host) == host]
+            own = [row for row in volumes if row.home == host]
             free, remark, ready = self._ask(backend, host, up)
             service = db.inventory.service(host)
             into = [each for each in positions

@@ -47,8 +47,7 @@ import inspect
 import typing
 
 from cinder_localclone.core import exceptions
-from cinder_localclone.core import names
-from cinder_localclone.core import objects
+from cinder_localclone.core.volume import Volume
 
 #: The time limit of a prompt method in seconds. Such a method takes only a
 #: moment on a running service, so a peer silent for longer is down.
@@ -287,7 +286,7 @@ def at(host: str, function: Callable[
 
 def at_home(function: Callable[
         typing.Concatenate[_Subject, str, _Arguments], _Result],
-        subject: _Subject, volume: objects.Volume, *args: _Arguments.args,
+        subject: _Subject, volume: Volume, *args: _Arguments.args,
         **kwargs: _Arguments.kwargs) -> _Result:
     """Run a function on the home of a volume, and return its result.
 
@@ -300,12 +299,12 @@ def at_home(function: Callable[
         or is gone, or the volume has moved again
     :raises LocalCloneError: as :func:`at`
     """
-    home = names.service_host(volume.host)
+    home = volume.home
     try:
         return at(home, function, subject, volume.id, *args, **kwargs)
     except exceptions.StaleMove:
         found = _node(subject).volumes.volume(volume.id)
-        moved = names.service_host(found.host) if found else home
+        moved = found.home if found else home
         if moved == home:
             raise
     return at(moved, function, subject, volume.id, *args, **kwargs)

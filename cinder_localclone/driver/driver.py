@@ -37,10 +37,11 @@ from cinder_localclone.core import move_record
 from cinder_localclone.core import names
 from cinder_localclone.core import objects
 from cinder_localclone.core import outcomes
-from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import statuses
 from cinder_localclone.core import version
+from cinder_localclone.core.volume import Row
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.core import volume_types
 from cinder_localclone.driver import extra_specs
 from cinder_localclone.driver import front_end
@@ -220,36 +221,35 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         :raises InvalidEncryptionType: if the driver can't encrypt the volume
             as its type asks; the owner is told
         """
-        node = self.service.node
-        if move_record.is_move_record(volume):
-            move = node.moves.get_move(volume.id)
+        node, new = self.service.node, Volume.of(volume)
+        if move_record.is_move_record(new):
+            move = node.moves.get_move(new.id)
             if move is None:
-                raise exceptions.StaleMove(
-                    volume='of move record ' + volume.id)
-            destination.prepare(node, volume.id, move.token.nonce)
+                raise exceptions.StaleMove(volume='of move record ' + new.id)
+            destination.prepare(node, new.id, move.token.nonce)
             return
-        is_copy = rows.visible_id(volume)
+        is_copy = new.visible_id
         try:
-            header = front_end.wanted(node, volume)
+            header = front_end.wanted(node, new)
             if is_copy:
-                front_end.check_copy(node, volume, rows.handle_id(volume))
-                migrate.create_copy(node, volume)
+                front_end.check_copy(node, new, new.handle_id)
+                migrate.create_copy(node, new)
                 return
             if header:
-                create.create_for_nova(node, volume, header)
+                create.create_for_nova(node, volume._context, new, header)
                 return
-            wanted = policy.wanted(node, volume)
+            wanted = policy.wanted(node, new)
             if wanted:
-                create.create_encrypted(node, volume, wanted)
+                create.create_encrypted(node, new.id, wanted)
                 return
         except exceptions.LocalCloneError as exc:
             messages.tell_owner(
-                volume._context, rows.handle_id(volume), exc,
+                volume._context, new.handle_id, exc,
                 messages.MOVE if is_copy else
                 message_field.Action.CREATE_VOLUME_FROM_BACKEND,
                 outcomes.NOT_MOVED if is_copy else outcomes.CREATE_FAILED)
             raise
-        create.create(node, volume)
+        create.create(node, new.id)
 
     def delete_volume(self, volume: objects.Volume) -> None:
         """Remove a volume with all its parts, on both nodes if it is moving.
@@ -268,7 +268,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
                 'can\'t be deleted. The driver removes it when the move has '
                 'ended.')
         if not volume.host:
-            create.give_up(self.service.node, volume)
+            create.give_up(self.service.node, Volume.of(volume))
             return
         try:
             # The volume in the call may have moved since.
@@ -355,7 +355,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         The path of the LV would be wrong: during a move the LV lacks the
         regions not yet copied.
         """
-        return names.handle_path(rows.handle_id(volume))
+        return names.handle_path(Row.of(volume).handle_id)
 
     # -- connections
 
@@ -388,8 +388,9 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
             raise exception.VolumeNotFound(volume_id=volume.id)
         # The attachments at the time of the request: Nova may have given up
         # the attachment, and created another, while the request waited.
-        attachments = volume_attachments.of_request(volume)
-        own = volume_attachments.unsent(volume, recorded, connector)
+        asked = Volume.of(volume)
+        attachments = volume_attachments.of_request(asked)
+        own = volume_attachments.unsent(asked, recorded, connector)
         if own:
             attachments = {**attachments, own: None}
         try:
@@ -424,13 +425,13 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         node = self.service.node
         # The attachments at the time of the request: Cinder's manager has read
         # the volume a moment ago, to find the attachment.
-        attachments = volume_attachments.of_request(volume)
+        attachments = volume_attachments.of_request(Volume.of(volume))
         recorded = node.volumes.volume(volume.id)
         if recorded is None:
             LOG.info('Volume %s does not exist any more. It has no '
                      'connection to end.', volume.id)
             return
-        where = names.service_host(recorded.host)
+        where = recorded.home
         move = node.moves.move_of(volume.id)
         from_source = self.service.connections.leaves_source(move, connector)
         if move and from_source:

@@ -23,6 +23,7 @@ from oslo_config import cfg
 from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.service import options
 
 if typing.TYPE_CHECKING:
@@ -320,14 +321,14 @@ def act_as_root(settings: Settings | None) -> None:
         context.set_client_mode(False)
 
 
-def lv_of(volume: typing.Any) -> str | None:
+def lv_of(volume: Volume | None) -> str | None:
     """Return the name of a volume's LV."""
     return volume.name if volume is not None else None
 
 
-def home_of(volume: typing.Any) -> str | None:
+def home_of(volume: Volume | None) -> str | None:
     """Return the service host of a volume, without the pool."""
-    return names.service_host(volume.host) if volume is not None else None
+    return volume.home if volume is not None else None
 
 
 def hosts_of(

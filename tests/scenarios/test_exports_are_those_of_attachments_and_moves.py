@@ -12,7 +12,6 @@ import os
 import sys
 import threading
 import time
-import types
 from unittest import mock
 
 import ddt
@@ -41,6 +40,7 @@ from tests.helpers.export_rows import V
 from tests.helpers import specs
 from tests import world as worlds
 from tests.world import fake_lio
+from tests.world import images
 
 W = '00000003-0000-4000-8000-000000000000'
 
@@ -55,15 +55,12 @@ def attachment(host, portal=None, iqn='iqn.d', **more):
             'target_portal': portal, 'auth_method': 'CHAP',
             'auth_username': 'u', 'auth_password': 'p'} if portal else {
                 'driver_volume_type': 'local'})
-    return types.SimpleNamespace(**dict(found, **more))
+    return images.attachment(**dict(found, **more))
 
 
 def volume(*attachments, **more):
-    return types.SimpleNamespace(**dict(dict(
-        id=V, name='volume-' + V, name_id=V, size=1, host=B + '#p',
-        status='in-use', migration_status=None, replication_driver_data=None,
-        group_id=None, provider_id=None, encryption_key_id=None,
-        volume_attachment=list(attachments)), **more))
+    return images.volume(V, B, **dict(dict(
+        status='in-use', volume_attachment=list(attachments)), **more))
 
 
 def node(host, *portals):
