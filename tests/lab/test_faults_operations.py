@@ -23,6 +23,7 @@ from cinder_localclone.core.formats import cryptsetup_cli
 from cinder_localclone.core import names
 from cinder_localclone.core import pins
 from cinder_localclone.core.state import Event
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.core import volume_types
 from lab.core import process
 from lab.faults import cells
@@ -35,6 +36,7 @@ from lab.scenarios.repeated import OPERATIONS
 from lab.scenarios import requests
 from lab.scenarios import snapshot as snapshots
 from tests.helpers import records_case
+from tests.world import images
 
 ROOT = pathlib.Path(__file__).parents[2]
 V, SNAPSHOT, UNCOMMITTED, SHADOW = ['%s%s' % (letter * 8, '-0000' * 3 + '-'
@@ -136,7 +138,7 @@ class OwnersTest(testtools.TestCase):
         for args in (('g', 'volume-' + V), (UNCOMMITTED, 'node1', 'node2'),
                      ('g', '_snapshot-' + SNAPSHOT),
                      (types.SimpleNamespace(volume_id=V),),
-                     (types.SimpleNamespace(_name_id=None, id=UNCOMMITTED),)):
+                     (Volume.of(images.volume(UNCOMMITTED, 'a@l')),)):
             self.assertEqual(V, self.steps.volume(args))
         self.assertIsNone(self.steps.volume(('cinder-volumes', 30)))
 
