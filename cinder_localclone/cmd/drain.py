@@ -71,7 +71,8 @@ class Draining:
     def plan(self) -> list[tuple]:
         """Return a row for each volume with its destination."""
         targets = self.targets()
-        coming = self._plans.arriving(self._backend.db.moves.readable())
+        coming = self._plans.bytes_arriving(
+            self._backend.db.moves.readable_moves())
         planned = []
         for volume in self._plans.to_move_away(
                 self._backend.db, self._host):
@@ -137,7 +138,7 @@ class Draining:
                 self._plans.to_move_away(db, self._host)))
 
     def _holders(self):
-        return self._plans.holders(
+        return self._plans.all_held(
             self._backend.db, self._host, self._to_wipe()[0])
 
     def _to_wipe(self):
@@ -171,7 +172,8 @@ class Draining:
         if not todo:
             return False
         targets = self.targets()
-        coming = self._plans.arriving(self._backend.db.moves.readable())
+        coming = self._plans.bytes_arriving(
+            self._backend.db.moves.readable_moves())
         for volume in todo:
             tried = self._tried.get(volume.id, ())
             host = self._choose(volume, {
@@ -211,7 +213,7 @@ class Draining:
         self._look_at_nodes()
         to_wipe, unknown = self._to_wipe()
         found = [(held.volume_id, held.what, self._why_held(held))
-                 for held in plans.holders(db, self._host, to_wipe)] + [
+                 for held in plans.all_held(db, self._host, to_wipe)] + [
             (volume.id, 'failed' if volume.id in self.failed
              else 'not moved', self._why_not(volume.id))
             for volume in plans.to_move_away(db, self._host)]

@@ -64,8 +64,8 @@ def to_move_away(db: records.Database, host: str) -> list[Volume]:
             if not _held(volume, moves.get(volume.id))]
 
 
-def holders(db: records.Database, host: str, to_wipe: int
-            ) -> Iterator[Held]:
+def all_held(db: records.Database, host: str, to_wipe: int
+             ) -> Iterator[Held]:
     """Yield everything on a node except volumes ready to move away.
 
     :param to_wipe: bytes of LVs to be wiped on the node
@@ -151,12 +151,12 @@ def choose(volume: Volume, geometry: state.Geometry,
             space, volumes=space.volumes - arriving.get(target.host, 0))
         if target.host == to or (
                 to is None and target.zone == volume.availability_zone):
-            if not free.lacks(size, geometry.metadata_bytes(size)):
+            if not free.why_too_small(size, geometry.metadata_bytes(size)):
                 left[target.host] = free.volumes
     return max(sorted(left), key=left.__getitem__, default='')
 
 
-def arriving(moves: list[state.Move]) -> dict[str, int]:
+def bytes_arriving(moves: list[state.Move]) -> dict[str, int]:
     """Return the bytes of the volumes moving to each host."""
     found: dict[str, int] = {}
     for move in moves:

@@ -115,7 +115,7 @@ class Forget(base.Command):
     @staticmethod
     def _new_home(backend, host):
         """Return this node with its pool, the new home of lost volumes."""
-        if backend.db.services.by_host().get(host):
+        if backend.db.services.alive_by_host().get(host):
             raise errors.CommandError(
                 'The volume service %s is up. Nothing was changed. To take a '
                 'node out of service, empty it first: "cinder-localclone '

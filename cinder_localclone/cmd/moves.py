@@ -39,7 +39,7 @@ def progress(backend: backends.Backend, over: bool = True,
                 if alive.get(host, True) else (None, DOWN))
     problems_of = functools.cache(functools.partial(_problems_of, ask))
     return [_row(ask, each, problems_of)
-            for each in backend.db.moves.readable()
+            for each in backend.db.moves.readable_moves()
             if (over or not each.is_over) and source in (None, each.source)]
 
 

@@ -31,7 +31,7 @@ class Nodes(base.Command):
         moves, _unreadable = db.inventory.all_moves(backend.name)
         entries = db.queue.copies(backend.host)
         positions = copies.positions(entries, options.limits(backend.conf), {
-            host for each in entries for host in each.ends
+            host for each in entries for host in each.hosts
             if not alive.get(host)}).values()
         rows, fields = [], []
         for host, up in alive.items():
@@ -41,7 +41,8 @@ class Nodes(base.Command):
             into = [each for each in positions
                     if each.entry.destination == host]
             out_of = [each for each in positions if each.entry.source == host]
-            told = sum(sources.told_by(each.move) == host for each in moves)
+            told = sum(sources.reporting_node(each.move) == host
+                       for each in moves)
             if service and service.disabled:
                 remark = '; '.join(filter(None, (
                     'disabled: gets no new volumes', remark)))
@@ -49,9 +50,9 @@ class Nodes(base.Command):
                 host, 'up' if up else 'down', service and service.zone,
                 len(own), sum(row.size for row in own),
                 free and free['volumes'] >> 30,
-                sum(each.runs for each in into),
-                sum(each.runs for each in out_of),
-                sum(not each.runs for each in into), told, remark))
+                sum(each.may_run for each in into),
+                sum(each.may_run for each in out_of),
+                sum(not each.may_run for each in into), told, remark))
             fields.append({
                 'ready': ready, 'up': up,
                 'disabled': bool(service and service.disabled),

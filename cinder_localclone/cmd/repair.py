@@ -76,7 +76,7 @@ class Repair(base.Command):
     @staticmethod
     def _all(backend, hosts):
         # Pending cleanups of deleted volumes are found by their move records.
-        volumes = {each.volume_id for each in backend.db.moves.readable()
+        volumes = {each.volume_id for each in backend.db.moves.readable_moves()
                    if names.same_backend(each.source or each.destination,
                                          backend.host)}
         for host in hosts:
@@ -107,7 +107,7 @@ class MoveCommand(base.VolumeCommand):
     done = ''
 
     @staticmethod
-    def decides(move: state.Move) -> str:
+    def deciding_host(move: state.Move) -> str:
         """Return the service host to call."""
         raise NotImplementedError
 
@@ -119,7 +119,7 @@ class MoveCommand(base.VolumeCommand):
             raise errors.CommandError(
                 'Volume %s is not moving. Nothing was '
                 'changed.' % parsed_args.volume)
-        host = self.decides(move)
+        host = self.deciding_host(move)
         backend.call(host, self.method, parsed_args.volume)
         return ('Volume', 'Where', 'What'), [
             (parsed_args.volume, host, self.done)]
@@ -137,7 +137,7 @@ class Abort(MoveCommand):
     done = 'rolled back to its source; the destination is being cleaned up'
 
     @staticmethod
-    def decides(move: state.Move) -> str:
+    def deciding_host(move: state.Move) -> str:
         """Return the current home of the volume."""
         return move.destination if move.committed else move.source
 
@@ -153,7 +153,7 @@ class Resume(MoveCommand):
     done = 'the move continues'
 
     @staticmethod
-    def decides(move: state.Move) -> str:
+    def deciding_host(move: state.Move) -> str:
         """Return the source, which knows whether the volume is open there."""
         return (move.source if move.phase is state.Phase.STARTING
                 else move.destination)

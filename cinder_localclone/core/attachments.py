@@ -93,7 +93,7 @@ def without_export(connection_info: Mapping[str, Any]) -> dict[str, Any]:
             if not key.startswith(('target_', 'auth_'))}
 
 
-def is_exported(volume: Volume, move: state.Move | None, host: str) -> bool:
+def may_export(volume: Volume, move: state.Move | None, host: str) -> bool:
     """Return whether a node may export a volume to another host.
 
     The home may. During a live migration the source may, too: the guest uses
@@ -125,25 +125,25 @@ class Node:
     host: str
     has_portal: Callable[[str], bool]
 
-    def is_meant(self, connection: Connection) -> bool:
+    def has_export_of(self, connection: Connection) -> bool:
         """Return whether a connection's export is on this node."""
         return self.has_portal(connection.portal) or (
             iscsi.is_attached_from(connection.iqn, self.host))
 
 
-def wanted(volume: Volume, move: state.Move | None, node: Node
-           ) -> list[Connection]:
+def to_export(volume: Volume, move: state.Move | None, node: Node
+              ) -> list[Connection]:
     """Return the connections a node must export the volume for.
 
     :param move: the volume's move, if one is under way
     """
-    if not is_exported(volume, move, node.host):
+    if not may_export(volume, move, node.host):
         return []
-    return [each for each in connections(volume) if node.is_meant(each)]
+    return [each for each in connections(volume) if node.has_export_of(each)]
 
 
-def lost(volume: Volume, move: state.Move | None, node: Node
-         ) -> list[Connection]:
+def with_stale_export(volume: Volume, move: state.Move | None, node: Node
+                      ) -> list[Connection]:
     """Return the connections to exports that their home can't make any more.
 
     Neither portal nor iSCSI name belongs to this node. Only for a volume at
@@ -151,11 +151,13 @@ def lost(volume: Volume, move: state.Move | None, node: Node
     """
     if move or volume.home != node.host:
         return []
-    return [each for each in connections(volume) if not node.is_meant(each)]
+    return [each
+            for each in connections(volume) if not node.has_export_of(each)]
 
 
-def unnamed(volume: Volume, move: state.Move | None, node: Node,
-            exported: set[str]) -> set[str]:
+def exports_without_attachment(volume: Volume, move: state.Move | None,
+                               node: Node,
+                               exported: set[str]) -> set[str]:
     """Return a node's exports of a volume not named by any attachment.
 
     If only the home exports the volume, the portal is not compared: the
@@ -170,11 +172,11 @@ def unnamed(volume: Volume, move: state.Move | None, node: Node,
     left = bool(move and both and move.is_deferred
                 and node.host == move.source)
     named = (connections(volume) if alone or left
-             else wanted(volume, move, node))
+             else to_export(volume, move, node))
     return exported - {each.iqn for each in named}
 
 
-def by_attachment(volume: Volume, by_cinder: bool) -> bool:
+def names_all_users(volume: Volume, by_cinder: bool) -> bool:
     """Return whether the attachments name every user of a volume's exports.
 
     Only then may an export without an attachment be removed. False while
@@ -197,7 +199,7 @@ def is_idle(volume: Volume) -> bool:
     return volume.status == 'available' and not volume.volume_attachment
 
 
-def of_request(volume: Volume) -> objects.Attachments:
+def as_sent(volume: Volume) -> objects.Attachments:
     """Return a volume's attachments in the form carried by a request.
 
     :returns: by attachment id, the host's :data:`NAMES`; None without a host
@@ -207,8 +209,8 @@ def of_request(volume: Volume) -> objects.Attachments:
         for each in volume.volume_attachment}
 
 
-def unsent(volume: Volume, recorded: Volume, connector: objects.Connector
-           ) -> str | None:
+def own_unsent(volume: Volume, recorded: Volume, connector: objects.Connector
+               ) -> str | None:
     """Return a request's own attachment, if Cinder's API did not send it.
 
     A client's request to connect comes from one of three calls of Cinder's API
@@ -259,7 +261,7 @@ def is_late_to_connect(volume: Volume, connector: objects.Connector | None,
     :param connector: None: the request may be for any attachment
     :param before: the attachments when Cinder's API asked
     """
-    now = of_request(volume)
+    now = as_sent(volume)
     if before.keys() - now.keys() and now.keys() - before.keys():
         return True
     meant = set(_meant(before, connector))
@@ -283,7 +285,7 @@ def is_late_to_detach(volume: Volume, connector: objects.Connector | None,
     :param connector: None: of all hosts
     :param before: the attachments when Cinder's API asked
     """
-    now = of_request(volume)
+    now = as_sent(volume)
     old, new = set(_meant(before, connector)), set(_meant(now, connector))
     named = {each for each in old if before[each]}
     if not named:  # an attach in two calls
@@ -307,16 +309,16 @@ def _meant(found: objects.Attachments, connector: objects.Connector | None
             yield each
 
 
-def may_be_attached(volume: Volume) -> bool:
+def has_incomplete(volume: Volume) -> bool:
     """Return whether the attachments do not show all users of a volume yet.
 
     An attachment without a connector or a connection_info may yet get a user.
     Complete attachments do not count.
     """
-    return bool(unsaid(volume))
+    return bool(incomplete(volume))
 
 
-def unsaid(volume: Volume) -> list[objects.Attachment]:
+def incomplete(volume: Volume) -> list[objects.Attachment]:
     """Return the attachments without a connector or a connection_info."""
     return [each for each in volume.volume_attachment
             if each.connection_info is None or not each.connector]

@@ -153,7 +153,7 @@ def _without_doubles(volumes: Sequence[Local]) -> list[Local]:
         if ids.count(local.volume_id) > 1 else local for local in volumes]
 
 
-def encrypted(present: survey.Survey,
+def to_unlock(present: survey.Survey,
               remote: Known = types.MappingProxyType({})) -> list[Local]:
     """Return the volumes that were open when the node went down.
 

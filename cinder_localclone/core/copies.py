@@ -68,7 +68,7 @@ class Settings:
     pace: Pace = Pace.YIELD
     limit: int = 0
 
-    def of(self, extra_spec: str) -> Pace:
+    def pace_for(self, extra_spec: str) -> Pace:
         """Return the pace of a volume's copy.
 
         :param extra_spec: pace in its volume type; '' or an unknown word: the
@@ -139,7 +139,7 @@ class Entry:
         seconds since the epoch; 0: the copy makes progress, or is not known to
         stall
     :param began: when the move began, seconds since the epoch
-    :param pace: pace in the volume's type, '' without; see :meth:`Settings.of`
+    :param pace: pace in the volume's type, '' without; see :meth:`Settings.pace_for`
     :param migrating: whether two nodes have the volume attached during a live
         migration of its instance
     """
@@ -156,7 +156,7 @@ class Entry:
     migrating: bool = False
 
     @property
-    def ends(self) -> frozenset[str]:
+    def hosts(self) -> frozenset[str]:
         """The service hosts of source and destination."""
         return frozenset((self.source, self.destination))
 
@@ -195,7 +195,7 @@ class Position:
     number: int
 
     @property
-    def runs(self) -> bool:
+    def may_run(self) -> bool:
         """Whether the copy may run now."""
         return not self.number
 
@@ -228,12 +228,12 @@ def positions(entries: Iterable[Entry], limits: Limits,
         else:
             waiting.append(entry)
             found[entry.move_id] = Position(entry, sum(
-                bool(each.ends & entry.ends) for each in waiting))
+                bool(each.hosts & entry.hosts) for each in waiting))
     return found
 
 
 def _order(entry: Entry, dead: Collection[str]) -> tuple[object, ...]:
-    return (any(host in dead for host in entry.ends), entry.stalled,
+    return (any(host in dead for host in entry.hosts), entry.stalled,
             not entry.awaited, not entry.attached, entry.began,
             entry.move_id)
 

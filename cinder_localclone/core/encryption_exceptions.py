@@ -9,7 +9,7 @@ from cinder.i18n import _
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.outcomes import Outcome
-from cinder_localclone.core.outcomes import owner_reads
+from cinder_localclone.core.outcomes import register_message
 
 
 class InvalidEncryptionType(exceptions.LocalCloneError):
@@ -19,7 +19,7 @@ class InvalidEncryptionType(exceptions.LocalCloneError):
                 '%(reason)s.')
     outcome = Outcome.NOT_CREATED
     remedy = _('Correct the extra specs, or the encryption, of the type.')
-    user_message = owner_reads('ENCRYPTION_TYPE', 'LC32', _(
+    user_message = register_message('ENCRYPTION_TYPE', 'LC32', _(
         'The encryption of the volume type is unknown to this storage. An '
         'administrator has to correct the type.'))
 
@@ -30,7 +30,7 @@ class InvalidPaceType(exceptions.LocalCloneError):
     problem = _('Volume %(volume)s can\'t have its type: %(reason)s.')
     outcome = Outcome.UNCHANGED
     remedy = _('Correct the extra spec of the type.')
-    user_message = owner_reads('PACE_TYPE', 'LC43', _(
+    user_message = register_message('PACE_TYPE', 'LC43', _(
         'The pace of copies in the volume type is unknown to this storage. An '
         'administrator has to correct the type.'))
 
@@ -41,7 +41,7 @@ class KeyUnreadable(exceptions.LocalCloneError):
     problem = _('Secret %(key)s could not be read with the token of this '
                 'request: %(reason)s.')
     outcome = Outcome.UNCHANGED
-    user_message = owner_reads('KEY_UNREADABLE', 'LC33', _(
+    user_message = register_message('KEY_UNREADABLE', 'LC33', _(
         'The key of the volume could not be read with the rights of this '
         'request.'))
 
@@ -54,7 +54,7 @@ class EncryptionChange(exceptions.LocalCloneError):
     outcome = Outcome.UNCHANGED
     remedy = _('Create a volume of the new type, and copy the data in an '
                'instance that has both volumes.')
-    user_message = owner_reads('ENCRYPTION_CHANGE', 'LC34', _(
+    user_message = register_message('ENCRYPTION_CHANGE', 'LC34', _(
         'The encryption of a volume cannot be changed in place; copy it to a '
         'new volume.'))
 
@@ -62,7 +62,7 @@ class EncryptionChange(exceptions.LocalCloneError):
 class NotThere(exceptions.Refused):
     """A host without the backend could only read the ciphertext."""
 
-    user_message = owner_reads('ENCRYPTED_REMOTE', 'LC35', _(
+    user_message = register_message('ENCRYPTED_REMOTE', 'LC35', _(
         'An encrypted volume can be used only on hosts with this storage.'))
 
 
@@ -72,7 +72,7 @@ class KeyUnavailable(exceptions.LocalCloneError):
     problem = _('The key manager did not answer: %(reason)s.')
     outcome = Outcome.UNCHANGED
     remedy = _('try again when it is back.')
-    user_message = owner_reads('KEY_UNAVAILABLE', 'LC36', _(
+    user_message = register_message('KEY_UNAVAILABLE', 'LC36', _(
         'The key manager does not answer; the volume is unchanged. Try again '
         'later.'))
 
@@ -109,7 +109,7 @@ class HeaderDamaged(exceptions.LocalCloneError):
     remedy = _('If the header is damaged, and the disk and the source of the '
                'volume can be read, restore a backup of the header '
                '("cinder-localclone encryption header-restore").')
-    user_message = owner_reads('HEADER_DAMAGED', 'LC37', _(
+    user_message = register_message('HEADER_DAMAGED', 'LC37', _(
         'The encryption header of the volume cannot be used; nothing was '
         'written to it. An administrator has to examine it.'))
 
@@ -146,7 +146,7 @@ class NotRecovered(HeaderDamaged):
                 'interrupted: %(reason)s.')
     outcome = Outcome.NOT_WRITTEN
     remedy = _('The home of the volume recovers it by itself.')
-    user_message = owner_reads('REENCRYPTING', 'LC41', _(
+    user_message = register_message('REENCRYPTING', 'LC41', _(
         'The volume is being re-encrypted. Try again when the re-encryption '
         'has ended.'))
 
@@ -215,7 +215,7 @@ class StaleBackup(exceptions.LocalCloneError):
 class MovesCold(exceptions.Refused):
     """A live migration of a volume for only one node at a time."""
 
-    user_message = owner_reads('MOVES_COLD', 'LC38', _(
+    user_message = register_message('MOVES_COLD', 'LC38', _(
         'A volume of this type moves only while it is detached.'))
 
 
@@ -226,7 +226,7 @@ class KeepsSize(exceptions.LocalCloneError):
     outcome = Outcome.UNCHANGED
     remedy = _('Create a larger volume, and copy the data in an instance that '
                'has both volumes.')
-    user_message = owner_reads('KEEPS_SIZE', 'LC42', _(
+    user_message = register_message('KEEPS_SIZE', 'LC42', _(
         'A volume of this type cannot be extended; copy the data to a larger '
         'volume.'))
 
@@ -248,7 +248,7 @@ class NotAtRest(exceptions.LocalCloneError):
                 'uses it over iSCSI.')
     outcome = Outcome.UNCHANGED
     remedy = _('try again afterwards.')
-    user_message = owner_reads('NOT_AT_REST', 'LC39', _(
+    user_message = register_message('NOT_AT_REST', 'LC39', _(
         'The volume is being moved, or another host uses it over the network; '
         'try again afterwards.'))
 
@@ -256,7 +256,7 @@ class NotAtRest(exceptions.LocalCloneError):
 class WouldReadNoise(exceptions.Refused):
     """A restore that skips zeros, on a volume with noise in its gaps."""
 
-    user_message = owner_reads('FRESH_ENCRYPTED', 'LC40', _(
+    user_message = register_message('FRESH_ENCRYPTED', 'LC40', _(
         'A backup cannot be restored to a volume of this type before the '
         'volume was attached once. Attach the volume, or choose another '
         'type.'))
@@ -271,8 +271,8 @@ _NOT_LUKS2 = 'Dump operation is not supported'
 _NO_SLOT = 'No usable keyslot'
 
 
-def of_cryptsetup(failed: exceptions.CommandFailed, path: str
-                  ) -> exceptions.LocalCloneError:
+def error_of_cryptsetup(failed: exceptions.CommandFailed, path: str
+                        ) -> exceptions.LocalCloneError:
     """Return the error for a failure of cryptsetup(8).
 
     Its exit codes: 1 wrong parameters, 2 no permission (bad passphrase), 3 out

@@ -12,7 +12,7 @@ from cinder.i18n import _
 
 from cinder_localclone.core import outcomes
 from cinder_localclone.core.outcomes import Outcome
-from cinder_localclone.core.outcomes import owner_reads
+from cinder_localclone.core.outcomes import register_message
 
 #: Error classes by name: a peer sends the name and the text only.
 _CLASSES: dict[str, type['LocalCloneError']] = {}
@@ -34,7 +34,7 @@ class LocalCloneError(exception.VolumeDriverException):
     problem = message = _('%(reason)s')
     outcome = Outcome.UNKNOWN
     remedy = ''
-    user_message = owner_reads('FAILED', 'LC00', _(
+    user_message = register_message('FAILED', 'LC00', _(
         'The volume was not connected. It is unchanged on its host.'))
 
     def __init_subclass__(cls, of_peers: bool = True, **kwargs: Any) -> None:
@@ -89,7 +89,7 @@ class InvalidTransition(LocalCloneError):
     problem = _('The move%(of_volume)s is in phase "%(phase)s" '
                 '(%(committed)s). "%(event)s" is not possible in this phase.')
     outcome = Outcome.UNCHANGED
-    user_message = owner_reads('MOVE_BUSY', 'LC07', _(
+    user_message = register_message('MOVE_BUSY', 'LC07', _(
         'The volume is being moved, or is used by another request; try again '
         'later.'))
 
@@ -118,14 +118,14 @@ class Refused(LocalCloneError):
     problem = _('Volume %(volume)s cannot be connected to %(host)s: '
                 '%(reason)s')
     outcome = Outcome.UNCHANGED
-    user_message = owner_reads('REFUSED', 'LC01', _(
+    user_message = register_message('REFUSED', 'LC01', _(
         'The volume cannot be connected to this host in its present state.'))
 
 
 class AttachedElsewhere(Refused):
     """Refused because another instance has the volume."""
 
-    user_message = owner_reads('ATTACHED_ELSEWHERE', 'LC10', _(
+    user_message = register_message('ATTACHED_ELSEWHERE', 'LC10', _(
         'The volume is attached to another instance.'))
 
 
@@ -140,7 +140,7 @@ class NotMovable(LocalCloneError):
 
     problem = _('Volume %(volume)s cannot be moved to %(host)s: %(reason)s')
     outcome = Outcome.UNCHANGED
-    user_message = owner_reads('NOT_MOVABLE', 'LC27', _(
+    user_message = register_message('NOT_MOVABLE', 'LC27', _(
         'The volume cannot be moved to that host in its present state.'))
 
 
@@ -151,7 +151,7 @@ class IsDeferred(NotMovable):
                 'attached, so it moves only with its instance.')
     outcome = Outcome.UNCHANGED
     remedy = _('Migrate the instance, or detach the volume.')
-    user_message = owner_reads('FOLLOWS_INSTANCE', 'LC28', _(
+    user_message = register_message('FOLLOWS_INSTANCE', 'LC28', _(
         'The volume is attached: it moves with its instance. Migrate the '
         'instance, or detach the volume first.'))
 
@@ -163,7 +163,7 @@ class EncryptionUnsupported(LocalCloneError):
                 '%(reason)s.')
     outcome = Outcome.NOT_CREATED
     remedy = _('Correct the type: provider luks, front-end.')
-    user_message = owner_reads('ENCRYPTED', 'LC17', _(
+    user_message = register_message('ENCRYPTED', 'LC17', _(
         'This storage does not support the encryption of this volume type. An '
         'administrator has to change the type: to the provider luks with '
         'front-end control, or to the encryption of the storage itself.'))
@@ -180,7 +180,7 @@ class BeingCopied(LocalCloneError):
                 'during the copy.')
     outcome = Outcome.UNCHANGED
     remedy = _('try again when the copy has ended.')
-    user_message = owner_reads('BEING_COPIED', 'LC21', _(
+    user_message = register_message('BEING_COPIED', 'LC21', _(
         'The volume is still being copied to its new host. Try again when the '
         'copy has ended.'))
 
@@ -191,7 +191,7 @@ class NeedsThin(LocalCloneError):
     problem = _('Snapshots and clones need thin volumes (lvm_type). The '
                 'volumes on %(host)s are thick.')
     outcome = Outcome.UNCHANGED
-    user_message = owner_reads('NEEDS_THIN', 'LC22', _(
+    user_message = register_message('NEEDS_THIN', 'LC22', _(
         'This storage does not support snapshots and clones of volumes.'))
 
 
@@ -202,7 +202,7 @@ class PoolFull(LocalCloneError):
                 'clones: %(usage)s.')
     outcome = Outcome.UNCHANGED
     remedy = _('Extend the pool (lvextend), or delete volumes on %(host)s.')
-    user_message = owner_reads('POOL_FULL', 'LC23', _(
+    user_message = register_message('POOL_FULL', 'LC23', _(
         'The storage of the volume\'s host is too full for snapshots and '
         'clones.'))
 
@@ -212,7 +212,7 @@ class ForeignImage(LocalCloneError):
 
     problem = _('A volume can\'t be created from %(image)s here: %(reason)s.')
     outcome = Outcome.UNCHANGED
-    user_message = owner_reads('FOREIGN_IMAGE', 'LC24', _(
+    user_message = register_message('FOREIGN_IMAGE', 'LC24', _(
         'This storage cannot create the volume from the given source: the '
         'source is on other storage, or its size or encryption does not '
         'match.'))
@@ -243,7 +243,7 @@ class NotReverted(LocalCloneError):
     """
 
     problem = _('Volume %(volume)s was not reverted: %(reason)s')
-    user_message = owner_reads('NOT_REVERTED', 'LC29', _(
+    user_message = register_message('NOT_REVERTED', 'LC29', _(
         'The volume was not reverted to the snapshot; its data is unchanged.'))
 
 
@@ -288,7 +288,7 @@ class PeerUnreachable(LocalCloneError):
                 'within %(seconds)s s.')
     remedy = _('Check that the service is running and can reach the message '
                'bus.')
-    user_message = owner_reads('PEER_UNREACHABLE', 'LC02', _(
+    user_message = register_message('PEER_UNREACHABLE', 'LC02', _(
         'The volume service of the destination host does not answer. The '
         'volume stays on its host.'))
 
@@ -296,7 +296,7 @@ class PeerUnreachable(LocalCloneError):
 class HomeUnreachable(PeerUnreachable):
     """The volume service of a volume's home does not answer."""
 
-    user_message = owner_reads('HOME_UNREACHABLE', 'LC11', _(
+    user_message = register_message('HOME_UNREACHABLE', 'LC11', _(
         'The volume service of the host with the volume does not answer. Try '
         'again when the host is back.'))
 
@@ -304,7 +304,7 @@ class HomeUnreachable(PeerUnreachable):
 class SnapshotUnreachable(PeerUnreachable):
     """The volume service of a snapshot's node does not answer."""
 
-    user_message = owner_reads('SNAPSHOT_UNREACHABLE', 'LC25', _(
+    user_message = register_message('SNAPSHOT_UNREACHABLE', 'LC25', _(
         'The volume service of the host with the snapshot does not answer. '
         'Try again when the host is back.'))
 
@@ -312,7 +312,7 @@ class SnapshotUnreachable(PeerUnreachable):
 class UserUnreachable(PeerUnreachable):
     """The volume service of a node connected over iSCSI does not answer."""
 
-    user_message = owner_reads('USER_UNREACHABLE', 'LC48', _(
+    user_message = register_message('USER_UNREACHABLE', 'LC48', _(
         'The volume service of a host using or requesting the volume does not '
         'answer. Try again when the host is back.'))
 
@@ -356,7 +356,7 @@ class LongerThanRecorded(LocalCloneError):
     outcome = Outcome.UNCHANGED
     remedy = _('Extend the volume to %(found)s GiB or more, and repeat the '
                'request.')
-    user_message = owner_reads('EXTEND_AGAIN', 'LC47', _(
+    user_message = register_message('EXTEND_AGAIN', 'LC47', _(
         'An earlier extension of the volume has failed. Ask an administrator '
         'to reset the status of the volume, extend it again, and repeat the '
         'request.'))
@@ -368,7 +368,7 @@ class NoSpaceToExtend(LocalCloneError):
     problem = _('%(host)s lacks space to extend volume %(volume)s: '
                 '%(reason)s.')
     outcome = Outcome.UNCHANGED
-    user_message = owner_reads('NO_SPACE_TO_EXTEND', 'LC18', _(
+    user_message = register_message('NO_SPACE_TO_EXTEND', 'LC18', _(
         'The volume\'s host does not have enough free storage for the '
         'extension. The volume is unchanged.'))
 
@@ -379,7 +379,7 @@ class NoFreeSpace(LocalCloneError):
     problem = _('%(host)s does not have enough free space for a volume of '
                 '%(size)s GiB: %(reason)s.')
     outcome = Outcome.NOT_CREATED
-    user_message = owner_reads('NO_FREE_SPACE', 'LC03', _(
+    user_message = register_message('NO_FREE_SPACE', 'LC03', _(
         'The host chosen for the volume does not have enough free storage. No '
         'data was changed.'))
 
@@ -391,7 +391,7 @@ class PoolDoesNotZero(LocalCloneError):
                 'volume would show data of deleted volumes.')
     outcome = Outcome.NOT_CREATED
     remedy = _('Run "lvchange -Zy %(pool)s" on %(host)s.')
-    user_message = owner_reads('NOT_READY', 'LC04', _(
+    user_message = register_message('NOT_READY', 'LC04', _(
         'The host chosen for the volume cannot take it at present. No data '
         'was changed.'))
 
@@ -412,7 +412,7 @@ class SourceBusy(LocalCloneError):
                 '%(device)s: %(count)s).')
     outcome = Outcome.UNCHANGED
     remedy = _('Close the volume on %(host)s, and try again.')
-    user_message = owner_reads('SOURCE_BUSY', 'LC05', _(
+    user_message = register_message('SOURCE_BUSY', 'LC05', _(
         'The volume is still in use on its former host.'))
 
 
@@ -425,7 +425,7 @@ class DestinationWritten(LocalCloneError):
     outcome = Outcome.UNCHANGED
     remedy = _('If the instance runs on %(host)s, close the volume on the '
                'source, then run "cinder-localclone resume".')
-    user_message = owner_reads('DESTINATION_WRITTEN', 'LC16', _(
+    user_message = register_message('DESTINATION_WRITTEN', 'LC16', _(
         'The volume cannot go back to its former host: data was already '
         'written on the new host.'))
 
@@ -439,7 +439,7 @@ class CloneFailed(LocalCloneError):
     outcome = Outcome.UNCHANGED
     remedy = _('Repair the disk and stop the instance; the volume service '
                'then rebuilds the clone.')
-    user_message = owner_reads('CLONE_FAILED', 'LC15', _(
+    user_message = register_message('CLONE_FAILED', 'LC15', _(
         'The storage of the host failed during the copy of the volume. An '
         'administrator has to repair the storage.'))
 
@@ -451,7 +451,7 @@ class WrongSource(LocalCloneError):
                 'expected disk%(of_volume)s: %(reason)s.')
     outcome = Outcome.NOT_USED
     remedy = _('Check which targets export this name.')
-    user_message = owner_reads('WRONG_SOURCE', 'LC06', _(
+    user_message = register_message('WRONG_SOURCE', 'LC06', _(
         'The host was given the wrong disk for this volume. The host did not '
         'use the disk, and the volume is unchanged.'))
 
@@ -462,7 +462,7 @@ class MissingData(LocalCloneError):
     problem = _('%(what)s of volume %(volume)s is missing on %(host)s. The '
                 'driver did not create an empty replacement.')
     remedy = _('See "Losing a disk" in the administration guide.')
-    user_message = owner_reads('DATA_MISSING', 'LC08', _(
+    user_message = register_message('DATA_MISSING', 'LC08', _(
         'The data of the volume was not found on its host.'))
 
 
@@ -504,7 +504,7 @@ class MetadataTooSmall(LocalCloneError):
     outcome = Outcome.NOT_AVAILABLE
     remedy = _('Extend the LV ("lvextend -L %(needed)sb %(device)s"), then '
                'run "cinder-localclone repair".')
-    user_message = owner_reads('METADATA_TOO_SMALL', 'LC13', _(
+    user_message = register_message('METADATA_TOO_SMALL', 'LC13', _(
         'The volume is being copied between hosts, and the record of the '
         'copied parts is too small. No data is lost. An administrator has to '
         'extend the record.'))
@@ -519,7 +519,7 @@ class MetadataLost(LocalCloneError):
                 'of the writes since the move began.')
     outcome = Outcome.NOT_AVAILABLE
     remedy = _('See "Losing a disk" in the administration guide.')
-    user_message = owner_reads('METADATA_LOST', 'LC14', _(
+    user_message = register_message('METADATA_LOST', 'LC14', _(
         'The record of the copied parts of the volume is lost. An '
         'administrator has to recover the data.'))
 
@@ -535,7 +535,7 @@ class CommandTimeout(LocalCloneError):
 
     problem = _('"%(command)s" did not end within %(seconds)s s and was '
                 'killed.')
-    user_message = owner_reads('TIMEOUT', 'LC09', _(
+    user_message = register_message('TIMEOUT', 'LC09', _(
         'The storage of a host did not answer in time. Try again later.'))
 
 
@@ -568,7 +568,7 @@ class LoginFailed(LocalCloneError):
                 '%(reason)s.')
     remedy = _('See the log of this node\'s cinder-volume, and the kernel log '
                'of the source.')
-    user_message = owner_reads('SOURCE_UNREACHABLE', 'LC12', _(
+    user_message = register_message('SOURCE_UNREACHABLE', 'LC12', _(
         'The host could not reach the data of the volume on the volume\'s '
         'former host. Try again later.'))
 
@@ -613,7 +613,7 @@ class CannotDelete(LocalCloneError, exception.VolumeIsBusy):
     problem = _('Volume %(volume)s can\'t be deleted now: %(reason)s')
     outcome = Outcome.NOT_REMOVED
     remedy = _('Delete the volume, or its group, again.')
-    user_message = owner_reads('NOT_DELETED', 'LC44', _(
+    user_message = register_message('NOT_DELETED', 'LC44', _(
         'The volume is in use or is being moved, or its storage did not '
         'answer in time. None of its data was removed: delete the volume, or '
         'its group, again.'))
@@ -627,7 +627,7 @@ class HalfDeleted(LocalCloneError):
     remedy = _('Delete it again as an administrator (openstack volume delete '
                '--force); if the volume is in a group, the group can be '
                'deleted again.')
-    user_message = owner_reads('HALF_DELETED', 'LC45', _(
+    user_message = register_message('HALF_DELETED', 'LC45', _(
         'The volume could not be deleted completely and can\'t be used any '
         'more. Ask an administrator to delete it again; if the volume is in a '
         'group, you can delete the group again.'))
@@ -652,7 +652,7 @@ class CannotManage(LocalCloneError,
     problem = _('Logical volume %(lv)s on %(host)s can\'t be managed: '
                 '%(reason)s.')
     outcome = Outcome.UNCHANGED
-    user_message = owner_reads('NOT_MANAGED', 'LC30', _(
+    user_message = register_message('NOT_MANAGED', 'LC30', _(
         'The named logical volume could not be managed by this storage. The '
         'logical volume is unchanged.'))
 
@@ -665,7 +665,7 @@ class CannotUnmanage(LocalCloneError, exception.VolumeIsBusy):
 
     problem = _('Volume %(volume)s can\'t be unmanaged: %(reason)s.')
     outcome = Outcome.UNCHANGED
-    user_message = owner_reads('NOT_UNMANAGED', 'LC31', _(
+    user_message = register_message('NOT_UNMANAGED', 'LC31', _(
         'The volume is still managed: it is in use, being moved, encrypted or '
         'incomplete, or its storage failed.'))
 

@@ -6,7 +6,7 @@ so does each schedule of the simulated world. :mod:`.volumes.reconcile`
 establishes it on a node, step by step. A boot has no database:
 :mod:`.boot_plan` has the rule a second time, by the tags of LVs.
 
-Exports have a rule of their own, :func:`.attachments.wanted`, and so have
+Exports have a rule of their own, :func:`.attachments.to_export`, and so have
 upper devices, ``is_wanted`` in :mod:`.encryption.devices`.
 """
 
@@ -113,9 +113,9 @@ def maps_to(present: survey.Survey, volume_id: str, lv: str,
     """
     if present.handle(volume_id) is None:
         return On.NOTHING
-    if present.handle_is_on_lv(volume_id, lv, size):
+    if present.is_handle_on_lv(volume_id, lv, size):
         return On.LV
-    if clone and present.handle_is_on_clone(clone):
+    if clone and present.is_handle_on_clone(clone):
         return On.CLONE
     return On.REMOTE if present.is_handle_foreign(volume_id) else None
 

@@ -14,7 +14,7 @@ _SEALED = '.cred'
 _VALUE = re.compile(r'[A-Za-z0-9_+.\-/=!:#&]+')
 
 
-def remote(volume_id: str, luks: str, key: str) -> str:
+def remote_tag(volume_id: str, luks: str, key: str) -> str:
     """Return the volume group's tag for a remotely attached volume.
 
     :param luks: the UUID in its header
@@ -23,7 +23,7 @@ def remote(volume_id: str, luks: str, key: str) -> str:
     return '%s%s=%s:%s' % (_REMOTE, volume_id, luks, key)
 
 
-def known_of_remote(tags: Iterable[str]) -> dict[str, tuple[str, str]]:
+def parse_remote_tags(tags: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return the remotely attached volumes in a volume group's tags.
 
     :returns: UUIDs of headers and references of secrets, by volume id
@@ -57,7 +57,7 @@ def sealed_key(volume_id: str, key: str) -> str:
         volume_id, hashlib.sha256(key.encode()).hexdigest()[:16])
 
 
-def directories(backend: str, paths: Iterable[str]) -> set[str]:
+def directory_tags(backend: str, paths: Iterable[str]) -> set[str]:
     """Return the volume group's tags for a backend's key directories.
 
     :param backend: its section
@@ -68,7 +68,7 @@ def directories(backend: str, paths: Iterable[str]) -> set[str]:
             if _VALUE.fullmatch(path) and _VALUE.fullmatch(backend)}
 
 
-def known_directories(backend: str, tags: Iterable[str]) -> set[str]:
+def parse_directory_tags(backend: str, tags: Iterable[str]) -> set[str]:
     """Return the paths of a backend's present and former key directories.
 
     :param backend: its section

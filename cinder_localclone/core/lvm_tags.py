@@ -57,7 +57,7 @@ class Tag:
         """The whole tag of a flag, or the beginning of a tag with a value."""
         return PREFIX + self.name
 
-    def of(self, value: object) -> str:
+    def with_value(self, value: object) -> str:
         """Return the tag of a fact: ``localclone.<name>=<value>``.
 
         Not for tags of the volume group.

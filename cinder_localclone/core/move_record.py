@@ -57,7 +57,7 @@ _TARGET = 'target:'
 _STALLED = '; stalled since '
 
 
-def are(volumes: Any, *phases: state.Phase) -> list[Any]:
+def conditions(volumes: Any, *phases: state.Phase) -> list[Any]:
     """Return the SQL conditions for rows that are move records.
 
     :param volumes: SQLAlchemy's model of the table
@@ -163,7 +163,7 @@ def is_committed(record: Any) -> bool:
     return bool(record.name_id != record.id)
 
 
-def is_as_told(record: Any, move: state.Move) -> bool:
+def is_unchanged(record: Any, move: state.Move) -> bool:
     """Return whether a record is unchanged since a move was read from it.
 
     This is the compare of each compare-and-swap. The token alone is not

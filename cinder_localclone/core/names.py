@@ -57,7 +57,8 @@ def tags(**facts: object) -> list[str]:
 
     :raises KeyError: if :mod:`.lvm_tags` has no such fact
     """
-    return [lvm_tags.FACTS[name].of(value) for name, value in facts.items()]
+    return [lvm_tags.FACTS[name].with_value(value) for name,
+            value in facts.items()]
 
 
 def with_fact(tags: Iterable[str], fact: lvm_tags.Fact) -> set[str]:
@@ -65,7 +66,7 @@ def with_fact(tags: Iterable[str], fact: lvm_tags.Fact) -> set[str]:
 
     :raises KeyError: if :mod:`.lvm_tags` has no such fact
     """
-    begin = lvm_tags.FACTS[fact].of('')
+    begin = lvm_tags.FACTS[fact].with_value('')
     return {tag for tag in tags if tag.startswith(begin)}
 
 
@@ -136,7 +137,7 @@ def own_tags(tags: Iterable[str]) -> list[str]:
     The tag "shown" is not among them: it stays true without the driver.
     """
     return sorted(tag for tag in tags if tag.startswith(lvm_tags.PREFIX)
-                  and not tag.startswith(lvm_tags.SHOWN.of('')))
+                  and not tag.startswith(lvm_tags.SHOWN.with_value('')))
 
 
 def uncommitted(host: str) -> list[str]:
@@ -149,7 +150,7 @@ def node_digest(host: str) -> str:
     return _short(host)
 
 
-def on(host: str) -> str:
+def node_tag(host: str) -> str:
     """Return the tag of a snapshot's LV with the node that has it.
 
     :param host: its service host, as in the snapshot's row
@@ -415,7 +416,7 @@ def lv_path(group: str, lv: str) -> str:
     return '/dev/%s/%s' % (group, lv)
 
 
-def mapped(*parts: str) -> str:
+def mapped_name(*parts: str) -> str:
     """Return LVM's device-mapper name for an LV, or a part of it.
 
     :param parts: group, LV, and the part's name

@@ -156,7 +156,8 @@ class Node:
 
         :returns: whether the node is alive, by service host
         """
-        return {host: alive for host, alive in self.services.by_host().items()
+        return {host: alive for host,
+                alive in self.services.alive_by_host().items()
                 if host != self.host and names.same_backend(host, self.host)}
 
 
@@ -183,8 +184,8 @@ def attempt(node: Node, key: str, act: Callable[[], object],
     return True
 
 
-def remembered(is_at: Callable[[objects.Connector, str], bool]
-               ) -> Callable[[objects.Connector, str], bool]:
+def cached_is_at(is_at: Callable[[objects.Connector, str], bool]
+                 ) -> Callable[[objects.Connector, str], bool]:
     """Return :meth:`Directory.is_at` with a cache, for one sweep or check."""
     answers: dict[tuple[typing.Any, ...], bool] = {}
 
@@ -226,7 +227,7 @@ def check_length(node: Node, volume: Volume, size_gib: int = 0) -> None:
             found=found - volume.extra_bytes >> 30)
 
 
-def as_told(node: Node) -> volume_attachments.Node:
+def exporter(node: Node) -> volume_attachments.Node:
     """Return a node by its names in attachments."""
     return volume_attachments.Node(node.host, node.exports.has_portal)
 
@@ -237,10 +238,10 @@ def remote_from(node: Node, volume: Volume
 
     :returns: pairs of service host and connection
     """
-    here = as_told(node)
+    here = exporter(node)
     for host in node.other_nodes():
         connection = connection_to(node, volume, host)
-        if connection and here.is_meant(connection):
+        if connection and here.has_export_of(connection):
             yield host, connection
 
 
@@ -258,6 +259,6 @@ def unnamed_exports(node: Node, volume: Volume,
 
     :param move: the volume's move, if one is under way
     """
-    return volume_attachments.unnamed(
-        volume, move, as_told(node),
+    return volume_attachments.exports_without_attachment(
+        volume, move, exporter(node),
         node.exports.remote().get(volume.handle_id, set()))

@@ -70,7 +70,7 @@ class UserMessage:
 USER_MESSAGES: dict[str, UserMessage] = {}
 
 
-def owner_reads(key: str, id: str, text: str) -> UserMessage:
+def register_message(key: str, id: str, text: str) -> UserMessage:
     """Register a message to the owner of a volume.
 
     :raises ValueError: if the key or the id is taken
@@ -84,11 +84,11 @@ def owner_reads(key: str, id: str, text: str) -> UserMessage:
 
 # Messages for a failed request whose error has no message of its own. All
 # others are with their errors.
-CREATE_FAILED = owner_reads('CREATE_FAILED', 'LC20', _(
+CREATE_FAILED = register_message('CREATE_FAILED', 'LC20', _(
     'Nothing was created. The source is unchanged.'))
-NOT_EXTENDED = owner_reads('NOT_EXTENDED', 'LC19', _(
+NOT_EXTENDED = register_message('NOT_EXTENDED', 'LC19', _(
     'The volume could not be extended; its data is unchanged.'))
-NOT_MOVED = owner_reads('NOT_MOVED', 'LC26', _(
+NOT_MOVED = register_message('NOT_MOVED', 'LC26', _(
     'The volume was not moved. It is unchanged on its host.'))
-DELETE_FAILED = owner_reads('DELETE_FAILED', 'LC46', _(
+DELETE_FAILED = register_message('DELETE_FAILED', 'LC46', _(
     'The volume could not be deleted; an administrator has to examine it.'))

@@ -47,7 +47,7 @@ class Expected:
     by_tag: bool = False
 
 
-def of_row(recorded: volume_types.Recorded | None) -> Expected:
+def recorded_in_row(recorded: volume_types.Recorded | None) -> Expected:
     """Return the records in the row of a volume, or of a snapshot."""
     if recorded is None:
         return Expected('')
@@ -233,8 +233,9 @@ def _kernel_cipher(pin: pins.Pin) -> str:
     return 'capi:%s-%s' % (spec, iv)
 
 
-def settled(recorded: volume_types.Recorded, header: luks_header.Header
-            ) -> volume_types.Recorded:
+def after_reencryption(recorded: volume_types.Recorded,
+                       header: luks_header.Header
+                       ) -> volume_types.Recorded:
     """Return a row's record after the end of any re-encryption.
 
     :param header: the checked header

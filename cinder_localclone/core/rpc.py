@@ -24,7 +24,7 @@ others raise TypeError before anything is sent.
 
 Packages call downwards only. Two functions are called from a package below
 their own. These are declared in :mod:`.interfaces.peers` by :func:`declared`,
-and their implementations have the decorator :func:`answers`.
+and their implementations have the decorator :func:`implements`.
 
 :data:`METHODS` has all methods. ``service.rpc`` sends the calls,
 ``service.endpoint`` answers them, the operator's command calls methods by
@@ -102,7 +102,7 @@ class Method:
     casts: bool = False
     expected: tuple[type[Exception], ...] = ()
     gives_way: bool = False
-    local: Mapping[str, typing.Any] = dataclasses.field(default_factory=dict)
+    on_peer: Mapping[str, typing.Any] = dataclasses.field(default_factory=dict)
 
     def seconds(self, work: float) -> float:
         """Return its time limit in seconds.
@@ -138,7 +138,7 @@ class Method:
                    else getattr(service, self.subject))
         with (service.reconciler.copying.waker.give_way()
               if self.gives_way else contextlib.nullcontext()):
-            result = self.function(subject, **arguments, **self.local)
+            result = self.function(subject, **arguments, **self.on_peer)
         check_plain(result, 'The answer of ' + self.name)
         return result
 
@@ -192,7 +192,7 @@ def declared(name: str, where: str = ANY, **how: typing.Any
     """Declare a function implemented in a higher package.
 
     The decorated function is only the declaration; its implementation has the
-    decorator :func:`answers`. The parameters are those of :func:`method`.
+    decorator :func:`implements`. The parameters are those of :func:`method`.
     """
     def declare(function: _Function) -> _Function:
         _register(name, where, function, how)
@@ -200,15 +200,15 @@ def declared(name: str, where: str = ANY, **how: typing.Any
     return declare
 
 
-def answers(declaration: Callable[..., typing.Any]
-            ) -> Callable[[_Function], _Function]:
+def implements(declaration: Callable[..., typing.Any]
+               ) -> Callable[[_Function], _Function]:
     """Register the implementation of a function declared by :func:`declared`.
 
     :param declaration: the declared function
     :raises TypeError: if the implementation has other parameters
     """
     def implement(function: _Function) -> _Function:
-        found = of(declaration)
+        found = method_of(declaration)
         if [*_other_parameters(function)] != [*found.signature.parameters]:
             raise TypeError('%s has other parameters than its declaration'
                             % found.name)
@@ -224,7 +224,7 @@ def _register(name: str, where: str, function: Callable[..., typing.Any],
     METHODS[name] = Method(
         name, where, None, _origin(function), inspect.Signature([
             each for each in _other_parameters(function).values()
-            if each.name not in how.get('local', ())]), '', **how)
+            if each.name not in how.get('on_peer', ())]), '', **how)
     _NAME_OF[function] = name
 
 
@@ -255,16 +255,16 @@ def _subject(function: Callable[..., typing.Any]) -> str:
     return function.__qualname__.rpartition('.')[0].lower()
 
 
-def of(function: Callable[..., typing.Any]) -> Method:
+def method_of(function: Callable[..., typing.Any]) -> Method:
     """Return the :class:`Method` of a declared function or of its declaration.
     """
     return METHODS[_NAME_OF[function]]
 
 
-def at(host: str, function: Callable[
+def call_at(host: str, function: Callable[
         typing.Concatenate[_Subject, _Arguments], _Result],
-        subject: _Subject, *args: _Arguments.args,
-        **kwargs: _Arguments.kwargs) -> _Result:
+             subject: _Subject, *args: _Arguments.args,
+             **kwargs: _Arguments.kwargs) -> _Result:
     """Run a function on a node, and return its result.
 
     On this node the function is called directly, without the bus.
@@ -278,16 +278,16 @@ def at(host: str, function: Callable[
     node = _node(subject)
     if host == node.host:
         return function(subject, *args, **kwargs)
-    found = of(function)
+    found = method_of(function)
     result: _Result = node.peers.call(host, found, found.bind(
         *args, **kwargs))
     return result
 
 
-def at_home(function: Callable[
+def call_at_home(function: Callable[
         typing.Concatenate[_Subject, str, _Arguments], _Result],
-        subject: _Subject, volume: Volume, *args: _Arguments.args,
-        **kwargs: _Arguments.kwargs) -> _Result:
+             subject: _Subject, volume: Volume, *args: _Arguments.args,
+             **kwargs: _Arguments.kwargs) -> _Result:
     """Run a function on the home of a volume, and return its result.
 
     The function raises StaleMove on a node other than the home. If the
@@ -297,17 +297,17 @@ def at_home(function: Callable[
     :param volume: its row, as the caller read it
     :raises StaleMove: by the function: the row names the same home as before,
         or is gone, or the volume has moved again
-    :raises LocalCloneError: as :func:`at`
+    :raises LocalCloneError: as :func:`call_at`
     """
     home = volume.home
     try:
-        return at(home, function, subject, volume.id, *args, **kwargs)
+        return call_at(home, function, subject, volume.id, *args, **kwargs)
     except exceptions.StaleMove:
         found = _node(subject).volumes.volume(volume.id)
         moved = found.home if found else home
         if moved == home:
             raise
-    return at(moved, function, subject, volume.id, *args, **kwargs)
+    return call_at(moved, function, subject, volume.id, *args, **kwargs)
 
 
 def cast(host: str, function: Callable[
@@ -320,7 +320,7 @@ def cast(host: str, function: Callable[
 
     :raises TypeError: if the function is declared without ``casts``
     """
-    found = of(function)
+    found = method_of(function)
     if not found.casts:
         raise TypeError('%s can\'t be cast' % found.name)
     _node(subject).peers.cast(host, found, found.bind(*args, **kwargs))

@@ -210,7 +210,7 @@ def provider_id(encryption: volume_types.Recorded | None) -> str | None:
 def records(session: Session) -> typing.Any:
     """Return a query for all move records, of moves in any phase."""
     return session.query(models.Volume).filter_by(deleted=False).filter(
-        *move_record.are(models.Volume))
+        *move_record.conditions(models.Volume))
 
 
 def records_of(session: Session, volume_id: str) -> typing.Any:
@@ -248,7 +248,7 @@ def is_moving(session: Session, row: Row) -> bool:
     return any(not move.is_over for move in moves_of(session, row))
 
 
-def as_told(move: state.Move, record: Row | None) -> Row:
+def unchanged_row(move: state.Move, record: Row | None) -> Row:
     """Return the row of a move record, if it is unchanged since it was read.
 
     This is the compare of each compare-and-swap of a move record.
@@ -257,6 +257,6 @@ def as_told(move: state.Move, record: Row | None) -> Row:
     :param record: the locked row; None if it is gone
     :raises StaleMove: if the record is gone or differs from the move
     """
-    if record is None or not move_record.is_as_told(record, move):
+    if record is None or not move_record.is_unchanged(record, move):
         raise exceptions.StaleMove(volume=move.volume_id)
     return record

@@ -109,8 +109,10 @@ class Interrupted(records.Interrupted):
         with base.reader() as session:
             return clock.now(session)
 
-    def older(self, host: str, moment: datetime.datetime,
-              of: Collection[str] = statuses.LOST_WITH_SERVICE) -> list[str]:
+    def volumes_unchanged_since(self, host: str, moment: datetime.datetime,
+                                of: Collection[
+                                    str] = statuses.LOST_WITH_SERVICE
+                                ) -> list[str]:
         volume = base.models.Volume
         with base.reader() as session:
             return [row.id for row in _at(session, host).filter(

@@ -113,7 +113,7 @@ class Inventory(records.SecretOwners):
                         row, volumes.get(move_record.volume_of(row)))
                     found.append(Under(move, _seconds(row.created_at)))
                 except exceptions.InvalidToken:
-                    unreadable += 1  # Moves.readable logs them
+                    unreadable += 1  # Moves.readable_moves logs them
         return found, unreadable
 
     def all_volumes(self, backend: str, host: str | None = None
@@ -276,7 +276,7 @@ def _old_moves(session: base.Session, seconds: float
                ) -> Iterator[Unended]:
     volume = base.models.Volume
     for row in _old(session, volume, seconds).filter(
-            *move_record.are(volume, *PHASES)):
+            *move_record.conditions(volume, *PHASES)):
         yield Unended('move', move_record.volume_of(row),
                       move_record.phase_word(row),
                       names.service_host(row.host),

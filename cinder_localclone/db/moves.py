@@ -61,10 +61,10 @@ class Moves(records.Moves):
                 session, move_record.volume_of(record)))
 
     def moves_of(self, host: str) -> list[state.Move]:
-        return [each for each in self.readable()
+        return [each for each in self.readable_moves()
                 if host in (each.source, each.destination)]
 
-    def readable(self) -> list[state.Move]:
+    def readable_moves(self) -> list[state.Move]:
         moves = []
         with base.reader() as session:
             found = {record: move_record.volume_of(record)
@@ -127,7 +127,7 @@ class Moves(records.Moves):
     @base.retried
     def relocate(self, move: state.Move, location: str) -> None:
         with base.writer() as session:
-            record = base.as_told(
+            record = base.unchanged_row(
                 move, base.volume_row(session, move.move_id, lock=True))
             if record.provider_location != move.location:
                 raise exceptions.StaleMove(volume=move.volume_id)
@@ -192,5 +192,5 @@ class Moves(records.Moves):
         """
         found = {key: base.volume_row(session, key, lock=True)
                  for key in sorted((move.volume_id, move.move_id))}
-        return found[move.volume_id], base.as_told(
+        return found[move.volume_id], base.unchanged_row(
             move, found[move.move_id])

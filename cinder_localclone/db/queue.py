@@ -27,7 +27,7 @@ class Queue(records.Queue):
         with base.reader() as session:
             move_records = {move_record.volume_of(row): row
                             for row in session.query(model).filter_by(
-                deleted=False).filter(*move_record.are(
+                deleted=False).filter(*move_record.conditions(
                     model, state.Phase.MIGRATING))
                 if move_record.is_committed(row)
                 and names.same_backend(
@@ -87,7 +87,7 @@ class Queue(records.Queue):
     @base.retried
     def note_stalled(self, move: state.Move, stalled: bool) -> None:
         with base.writer() as session:
-            record = base.as_told(
+            record = base.unchanged_row(
                 move, base.volume_row(session, move.move_id, lock=True))
             move_record.note_stalled(
                 record, timeutils.utcnow_ts() if stalled else None)

@@ -10,7 +10,7 @@ from cinder_localclone.db import base
 
 class Services(records.Services):
 
-    def by_host(self) -> dict[str, bool]:
+    def alive_by_host(self) -> dict[str, bool]:
         services = objects.ServiceList.get_all(
             base.admin(), {'binary': constants.VOLUME_BINARY})
         return {service.host: bool(service.is_up) for service in services}

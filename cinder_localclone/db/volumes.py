@@ -125,7 +125,7 @@ class Volumes(records.Volumes):
 
     # -- rows with a wrong host or service
 
-    def misplaced(self, host: str) -> list[str]:
+    def volumes_with_wrong_host(self, host: str) -> list[str]:
         with base.reader() as session:
             service = base.service_row(session, host)
             if service is None:

@@ -274,7 +274,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
             # The volume in the call may have moved since.
             recorded = self.service.node.volumes.volume(volume.id)
             if recorded is not None:
-                rpc.at_home(delete.delete, self.service.node, recorded)
+                rpc.call_at_home(delete.delete, self.service.node, recorded)
         except Exception as exc:
             messages.tell_owner(
                 volume._context, volume.id, exceptions.cause(exc),
@@ -389,12 +389,12 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         # The attachments at the time of the request: Nova may have given up
         # the attachment, and created another, while the request waited.
         asked = Volume.of(volume)
-        attachments = volume_attachments.of_request(asked)
-        own = volume_attachments.unsent(asked, recorded, connector)
+        attachments = volume_attachments.as_sent(asked)
+        own = volume_attachments.own_unsent(asked, recorded, connector)
         if own:
             attachments = {**attachments, own: None}
         try:
-            return rpc.at_home(
+            return rpc.call_at_home(
                 connect.Connections.connect, self.service.connections,
                 recorded,
                 connector, attachments)
@@ -425,7 +425,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         node = self.service.node
         # The attachments at the time of the request: Cinder's manager has read
         # the volume a moment ago, to find the attachment.
-        attachments = volume_attachments.of_request(Volume.of(volume))
+        attachments = volume_attachments.as_sent(Volume.of(volume))
         recorded = node.volumes.volume(volume.id)
         if recorded is None:
             LOG.info('Volume %s does not exist any more. It has no '
@@ -437,9 +437,9 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         if move and from_source:
             where = move.source
         try:
-            rpc.at(where, connect.Connections.disconnect,
-                   self.service.connections, volume.id, connector,
-                   attachments)
+            rpc.call_at(where, connect.Connections.disconnect,
+                        self.service.connections, volume.id, connector,
+                        attachments)
         except exceptions.PeerUnreachable as exc:
             if not from_source:
                 raise

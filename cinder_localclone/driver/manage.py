@@ -75,7 +75,7 @@ class ManageDriver:
             recorded = self.service.node.volumes.volume(volume.id)
             policy.check_unmanaged(recorded)
             if recorded is not None:  # otherwise it is gone
-                rpc.at_home(manage.unmanage, self.service.node, recorded)
+                rpc.call_at_home(manage.unmanage, self.service.node, recorded)
 
     def get_manageable_volumes(
             self, cinder_volumes: object, marker: Page, limit: Page,

@@ -161,8 +161,8 @@ class ImageDriver:
             recorded = self.service.node.volumes.volume(volume.id)
             if recorded is None:
                 raise exceptions.TooLate(what='Volume ' + volume.id)
-            rpc.at_home(revert.revert, self.service.reconciler, recorded,
-                        snapshot.id)
+            rpc.call_at_home(revert.revert, self.service.reconciler, recorded,
+                             snapshot.id)
         except Exception as exc:
             messages.tell_owner(context, volume.id, exc, messages.REVERT,
                                 exceptions.NotReverted.user_message)
@@ -178,8 +178,8 @@ class ImageDriver:
         The node with the snapshot exports it, unless it is the host itself.
         """
         node = self.service.node
-        return rpc.at(snapshots.located(node, snapshot.id).node,
-                      snapshots.connect, node, snapshot.id, connector)
+        return rpc.call_at(snapshots.with_node(node, snapshot.id).node,
+                           snapshots.connect, node, snapshot.id, connector)
 
     def terminate_connection_snapshot(self, snapshot: objects.Snapshot,
                                       connector: objects.Connector | None,

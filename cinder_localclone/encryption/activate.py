@@ -53,7 +53,7 @@ def key_of(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
         try:
             crypt.test(volume_id, key)
         except encryption_exceptions.WrongKey:
-            if not is_complete(header):
+            if not lacks_only_last_step(header):
                 raise
             crypt.test_ended(volume_id, key)
             raise _not_recovered(volume_id, 'only its last step is missing')
@@ -86,7 +86,7 @@ def _without_restore_advice(volume_id: str, header: luks_header.Header
         raise
 
 
-def is_complete(header: luks_header.Header) -> bool:
+def lacks_only_last_step(header: luks_header.Header) -> bool:
     """Return whether a header lacks only the last step of a re-encryption.
 
     All data is re-encrypted. The header does not say so yet, and possibly no
@@ -110,7 +110,7 @@ def _first_accepted_key(
     :param use: called with a key; raises WrongKey if the key is wrong
     :returns: the accepted key
     """
-    damaged = (encryption_exceptions.NotEnded if is_complete(header)
+    damaged = (encryption_exceptions.NotEnded if lacks_only_last_step(header)
                else encryption_exceptions.HeaderDamaged)
     error: Exception = damaged(
         path=names.handle_path(volume_id), reason='its tokens name no secret '
@@ -163,7 +163,7 @@ def _checked_tokens(crypt: crypt_interfaces.Crypt, volume_id: str,
                 recorded or 'none'))
     related = {recorded, *(token.replaces for token in own)}
     return sorted(
-        (token for token in header.opened_by(luks_header.Role.VOLUME)
+        (token for token in header.tokens_with_role(luks_header.Role.VOLUME)
          if token.key in related or token.replaces == recorded),
         key=lambda token: token.key != recorded)
 
@@ -231,7 +231,8 @@ def open_volume(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
     found = header = crypt.header(volume_id)
     pinning.check(volume_id, header, expected)
     keeps = readonly or keep_header
-    ends = is_complete(header) and (not keeps or recovers and not readonly)
+    ends = lacks_only_last_step(header) and (not keeps or recovers
+                                             and not readonly)
     if header.reencryption and not header.reencryption.interrupted:
         # Volumes cloned from each other share cryptsetup's lock, and a process
         # may be re-encrypting another of them.
@@ -243,7 +244,7 @@ def open_volume(crypt: crypt_interfaces.Crypt, keys: crypt_interfaces.Keys,
         keeps = False
     how = keeps, discards, readonly
     if header.integrity:
-        crypt.drop_half(volume_id)
+        crypt.remove_stray_integrity(volume_id)
     failed: Exception | None = None
     if ends:
         failed = _try_to_end(crypt, keys, volume_id, header, expected, luks,

@@ -51,5 +51,6 @@ def to_change(node: Node, volume: Volume) -> luks_header.Header:
     if header.reencryption:
         raise encryption_exceptions.KeyNotChanged(
             volume=volume_id, reason='it is being re-encrypted')
-    pinning.check(volume_id, header, pinning.of_row(volume.encryption))
+    pinning.check(volume_id, header,
+                  pinning.recorded_in_row(volume.encryption))
     return header

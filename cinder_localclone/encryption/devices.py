@@ -12,7 +12,7 @@ while an attachment names this node. It is closed when the volume is unused,
 before another node may open the volume. Two ways to close it differ in the
 next boot. :func:`ensure_closed` is the fence of a move. The notes for the boot
 service stay, so a boot or a sweep may open the device again.
-:func:`close_if_idle` and :func:`ensure_unopened` remove the notes as well.
+:func:`close_if_idle` and :func:`close_for_good` remove the notes as well.
 
 A *note* is an LVM tag, or for a remotely attached volume a tag of the volume
 group. By these notes the boot service opens volumes without the database.
@@ -70,7 +70,7 @@ def path(volume: Volume) -> str:
         volume.is_encrypted_by_nova) else names.handle_path(volume_id)
 
 
-def has_one(volume: Volume) -> bool:
+def needs_upper_device(volume: Volume) -> bool:
     """Return whether a volume is encrypted, so its users need an upper device.
 
     The row decides, whether or not the device exists on this node.
@@ -78,7 +78,7 @@ def has_one(volume: Volume) -> bool:
     return bool(volume.is_encrypted_by_nova or volume.encryption)
 
 
-def exported_path(node: Node, volume: Volume) -> str:
+def ensure_exported_path(node: Node, volume: Volume) -> str:
     """Return the path to export to other nodes; create its device if needed.
 
     The volume's handle exists on this node. The path is the handle's. For a
@@ -86,7 +86,7 @@ def exported_path(node: Node, volume: Volume) -> str:
     device, is created instead: the kernel does not open the handle for both.
     """
     volume_id = volume.handle_id
-    if not has_one(volume):
+    if not needs_upper_device(volume):
         return names.handle_path(volume_id)
     node.handles.ensure_export_device(volume_id)
     return names.export_device_path(volume_id)
@@ -115,7 +115,7 @@ def _users(node: Node, present: survey.Survey, volume_id: str) -> int:
     process. This open does not count.
     """
     count = present.users(volume_id)
-    return count - bool(count and node.exports.opens_in_vain(volume_id))
+    return count - bool(count and node.exports.has_open_unexported(volume_id))
 
 
 def ensure_closed(node: Node, volume_id: str) -> None:
@@ -124,7 +124,7 @@ def ensure_closed(node: Node, volume_id: str) -> None:
     This is the fence before another node may write to the volume. A
     re-encryption is paused first, so it does not count as a user. The path of
     the volume leads nowhere afterwards. The notes for a boot stay; compare
-    :func:`ensure_unopened`. If the caller fails, the next sweep opens the
+    :func:`close_for_good`. If the caller fails, the next sweep opens the
     volume again for its attachments.
 
     :raises SourceBusy: if the volume is used; its upper device is unchanged
@@ -213,7 +213,7 @@ def _open_for_cinder(node: Node, volume: Volume) -> None:
     volume_id = volume.handle_id
     if node.handles.survey().guard(volume_id):
         if volume.status in statuses.WRITTEN_BY_CINDER:
-            ensure_unopened(node, volume_id)
+            close_for_good(node, volume_id)
         elif not close_if_idle(node, volume_id):
             return  # Cinder reads the volume through the guard
     node.handles.ensure_link(volume_id, names.handle(volume_id))
@@ -227,7 +227,7 @@ def open_for_guest(node: Node, volume_id: str, lv: str = '') -> None:
     :param lv: as for :func:`open`
     """
     present = node.handles.survey()
-    header = present.header_guarded(volume_id)
+    header = present.guarded_sectors(volume_id)
     if not header:
         # There is no guard yet, or it is shorter than the handle. Its length
         # has to be known from the header, read from the volume.
@@ -250,12 +250,12 @@ def grow(node: Node, volume: Volume) -> None:
     volume_id = volume.id
     present = _survey_of(node, volume_id)
     guard = present.guard(volume_id)
-    if guard and not present.header_guarded(volume_id):
+    if guard and not present.guarded_sectors(volume_id):
         node.handles.ensure_guard(volume_id, guard.segments[0].sectors)
     recorded = volume.encryption
     if recorded and is_short(present, volume_id):
         activate.grow(node.crypt, node.keys, volume_id,
-                      pinning.of_row(recorded))
+                      pinning.recorded_in_row(recorded))
 
 
 def close_if_idle(node: Node, volume_id: str) -> bool:
@@ -284,7 +284,7 @@ def close_if_idle(node: Node, volume_id: str) -> bool:
     return True
 
 
-def ensure_unopened(node: Node, volume_id: str) -> None:
+def close_for_good(node: Node, volume_id: str) -> None:
     """Close the upper device of a volume for good, or raise an error.
 
     As :func:`close_if_idle`. It does not wait for the last user: the caller
@@ -328,7 +328,7 @@ def differs(node: Node, volume: Volume, present: survey.Survey,
     volume_id = volume.handle_id
     wanted = is_wanted(node, volume)
     if wanted:
-        return not present.header_guarded(
+        return not present.guarded_sectors(
             volume_id) or links.get(volume_id) != names.guard(volume_id)
     lv = present.lvs.get(volume.name)
     return wanted is False and bool(
@@ -345,7 +345,7 @@ def reconcile(node: Node, volume: Volume, lv: str = '') -> None:
     :param lv: as for :func:`open`
     """
     try:
-        if not has_one(volume):
+        if not needs_upper_device(volume):
             return
         wanted = is_wanted(node, volume)
         if wanted:
@@ -407,7 +407,7 @@ def ensure_open(node: Node, volume: Volume, lv: str) -> None:
     found = None if foreign else present.lvs.get(lv)
     if volume.is_authenticated:
         _check_may_open(node, volume)
-    expected = pinning.of_row(recorded)
+    expected = pinning.recorded_in_row(recorded)
     if not present.crypt(volume_id):
         _unmark_fresh(node, present, lv)
         activate.open_volume(
@@ -476,7 +476,7 @@ def open_snapshot(node: Node, snapshot: rows.Snapshot) -> None:
     """
     activate.open_volume(
         node.crypt, node.keys, snapshot.id,
-        pinning.of_row(snapshot.encryption), keep_header=True,
+        pinning.recorded_in_row(snapshot.encryption), keep_header=True,
         readonly=True)
 
 
@@ -781,11 +781,11 @@ def recover(node: Node, volume: Volume) -> None:
     present = survey.Survey({}, node.handles.devices(
         survey.names_of(volume_id)))
     header = node.crypt.header(volume_id)
-    pinning.check(volume_id, header, pinning.of_row(recorded))
+    pinning.check(volume_id, header, pinning.recorded_in_row(recorded))
     if header.reencryption and header.reencryption.complete:
         activate.end_reencryption(
             node.crypt, node.keys, volume_id, header,
-            pinning.of_row(recorded))
+            pinning.recorded_in_row(recorded))
         if not is_interrupted(node, volume_id, node.crypt.header(volume_id)):
             return  # only the last write was missing
     if present.crypt(volume_id):
@@ -795,7 +795,7 @@ def recover(node: Node, volume: Volume) -> None:
                 device=names.crypt(volume_id))
         node.handles.close_upper(volume_id)
     activate.open_volume(
-        node.crypt, node.keys, volume_id, pinning.of_row(recorded),
+        node.crypt, node.keys, volume_id, pinning.recorded_in_row(recorded),
         discards=takes_discards(node, volume))
     LOG.info('Volume %s was recovered after its re-encryption was '
              'interrupted.',

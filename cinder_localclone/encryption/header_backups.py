@@ -93,7 +93,8 @@ class Sweep:
         volume = _settled(node, volume_id)
         if volume:
             header = node.crypt.header(volume_id)
-            pinning.check(volume_id, header, pinning.of_row(volume.encryption))
+            pinning.check(volume_id, header,
+                          pinning.recorded_in_row(volume.encryption))
             if not header.reencryption:  # can't be restored
                 node.crypt.back_up(volume_id)
 
@@ -105,14 +106,15 @@ class Sweep:
                 or node.exports.remote().get(volume_id)):
             return
         header = node.crypt.header(volume_id)
-        pinning.check(volume_id, header, pinning.of_row(recorded))
+        pinning.check(volume_id, header, pinning.recorded_in_row(recorded))
         if header.reencryption:
             return  # a backup is made after the re-encryption
         if (rotate.is_outdated(node.lvm.lvs().get(volume.name))
                 or not _is_right(node, volume_id, header)):
             # Never from a header that is not the volume's own.
-            if recorded.key not in (each.key for each in header.opened_by(
-                    luks_header.Role.VOLUME)):
+            if recorded.key not in (each.key
+                                    for each in header.tokens_with_role(
+                                            luks_header.Role.VOLUME)):
                 return
             rotate.renew_backup(node, volume)
             LOG.info('The header backup of volume %s did not match the '
@@ -140,7 +142,7 @@ def _is_right(node: Node, volume_id: str, header: luks_header.Header
               ) -> bool:
     """Return whether the backup of a volume matches its header."""
     try:
-        return not any(headers.wrong_with_backup(
+        return not any(headers.backup_problems(
             node, volume_id, header))
     except exceptions.LocalCloneError:  # the backup can't be read
         return False
@@ -186,7 +188,7 @@ def _drop(node: Node, volume_id: str) -> None:
             or node.moves.move_of(volume_id) is not None):
         return
     home = volume.home
-    if rpc.at(home, has_backup, node, volume_id):
+    if rpc.call_at(home, has_backup, node, volume_id):
         node.crypt.drop_backups(volume_id)
         LOG.info('The header backup of volume %(volume)s is on %(host)s now; '
                  'the backup on this node was removed.',

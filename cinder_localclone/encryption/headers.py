@@ -85,7 +85,8 @@ def status(node: Node, volume_id: str) -> Status:
         'sector_size': header.sector_size,
         'key_slots': list(header.keyslots),
         'recovery_keys': [
-            slot for token in header.opened_by(luks_header.Role.RECOVERY)
+            slot
+            for token in header.tokens_with_role(luks_header.Role.RECOVERY)
             for slot in token.keyslots],
         'unknown_keys': list(header.keyslots_without_token),
         'changing': rotate.is_pending(
@@ -133,7 +134,8 @@ def verify(node: Node, volume_id: str) -> list[Finding]:
         found.append({'what': 'header', 'problem': str(exc)})
     note('copies of the header', _wrong_with_copies(node, volume_id))
     if header:
-        problem = pinning.why_not(header, pinning.of_row(record_of(volume)))
+        problem = pinning.why_not(header,
+                                  pinning.recorded_in_row(record_of(volume)))
         found.append({'what': 'pin of the header', 'problem': problem})
         if problem:
             header = None  # no key is used on it
@@ -141,7 +143,7 @@ def verify(node: Node, volume_id: str) -> list[Finding]:
         note('key', _wrong_with_key(node, volume, header))
         note('key slots', _wrong_with_slots(volume, header))
     note('tags of the LV', _wrong_with_tags(node, volume))
-    note('backup of the header', wrong_with_backup(node, volume_id, header))
+    note('backup of the header', backup_problems(node, volume_id, header))
     return found
 
 
@@ -160,14 +162,15 @@ def _wrong_with_key(node: Node, volume: Volume,
         the secret does not open the volume
     """
     key = record_of(volume).key
-    token = next((each for each in header.opened_by(luks_header.Role.VOLUME)
+    token = next((each
+                  for each in header.tokens_with_role(luks_header.Role.VOLUME)
                   if each.key == key), None)
     if token is None:
         yield ('its header has no key slot of the recorded secret, %s'
                % key)
         return
     opening = node.keys.get(key, token.key_format)
-    if activate.is_complete(header):
+    if activate.lacks_only_last_step(header):
         node.crypt.test_ended(volume.id, opening)
         yield ('only the last step of its re-encryption is missing: unless '
                'another process writes it now, the next check of this node '
@@ -210,8 +213,8 @@ def _wrong_with_tags(node: Node, volume: Volume) -> Iterator[str]:
                 lvm_tags.FACTS[fact].text, facts[fact], true)
 
 
-def wrong_with_backup(node: Node, volume_id: str,
-                      header: luks_header.Header | None) -> Iterator[str]:
+def backup_problems(node: Node, volume_id: str,
+                    header: luks_header.Header | None) -> Iterator[str]:
     """Yield why the newest backup of a header is missing or outdated.
 
     It must have the pin, key slots and secrets of the header.

@@ -151,7 +151,7 @@ def remove_recovery_key(node: Node, volume_id: str, slot: str = '') -> Removed:
         return Removed(slot, (*(
             'it may still open snapshot %s' % snapshot_id for snapshot_id, _of
             in rotate.encrypted_snapshots(node, volume_id)),
-            *rotate.left_behind(node)))
+            *rotate.directory_remarks(node)))
 
 
 def rotate_by_recovery_key(node: Node, volume_id: str, typed: str = ''
@@ -168,7 +168,7 @@ def rotate_by_recovery_key(node: Node, volume_id: str, typed: str = ''
     :raises LocalCloneError: as for :func:`.rotate.rotate`
     """
     def proven(header: luks_header.Header) -> bytes:
-        for token in header.opened_by(luks_header.Role.RECOVERY):
+        for token in header.tokens_with_role(luks_header.Role.RECOVERY):
             if bool(token.key) is bool(typed):
                 continue
             key = as_shown(typed).encode() if typed else node.keys.get(
@@ -201,7 +201,7 @@ class _Work:
         """Return the volume's own key."""
         return activate.key_of(
             self.node.crypt, self.node.keys, self.volume_id, self.header,
-            pinning.of_row(self.volume.encryption))
+            pinning.recorded_in_row(self.volume.encryption))
 
     def write(self, token: luks_header.Token, replace: bool = False) -> None:
         self.node.crypt.write_token(
@@ -233,7 +233,7 @@ class _Work:
             self.node.keys.remove(key, self.volume_id)
 
     def only_slot(self) -> str:
-        found = [slot for token in self.header.opened_by(
+        found = [slot for token in self.header.tokens_with_role(
             luks_header.Role.RECOVERY) for slot in token.keyslots]
         if len(found) != 1:
             self.refuse('it has no recovery key' if not found else
@@ -446,7 +446,7 @@ def _check_same(volume: Volume, saved: luks_header.Header) -> None:
             and saved.pin != recorded.becoming):
         _refuse(volume.id, 'the volume was being re-encrypted: an older '
                 'header can\'t decrypt re-encrypted data')
-    problem = pinning.why_not(saved, pinning.of_row(recorded))
+    problem = pinning.why_not(saved, pinning.recorded_in_row(recorded))
     if problem:
         _refuse(volume.id, 'the backup belongs to other data than the '
                 'recorded header: %s' % problem)
@@ -459,7 +459,8 @@ def _opening(node: Node, volume: Volume, backup: str,
     :raises LocalCloneError: if no key opens the backup
     """
     error: exceptions.LocalCloneError | None = None
-    for token in sorted(saved.opened_by(luks_header.Role.VOLUME), key=lambda
+    for token in sorted(saved.tokens_with_role(luks_header.Role.VOLUME),
+                        key=lambda
                         token: token.key != headers.record_of(
                             volume).key):
         try:

@@ -203,7 +203,8 @@ def start(node: Node, volume_id: str, wish: Wish) -> State:
         volume = _volume(node, volume_id)
         check_zone(volume_id, wish.zone)
         header = node.crypt.header(volume_id, repair=True)
-        pinning.check(volume.id, header, pinning.of_row(_recorded(volume)))
+        pinning.check(volume.id, header,
+                      pinning.recorded_in_row(_recorded(volume)))
         if header.reencryption:
             check_same(volume.id, header.reencryption, wish)
             _take_off(node, volume, names.PAUSED)
@@ -237,7 +238,7 @@ def _begin(node: Node, volume: Volume, header: luks_header.Header,
         node.crypt.mark(volume.name, names.REENCRYPTED)
     _take_off(node, volume, names.PAUSED)
     # The row has both pins until the end is recorded.
-    before = pinning.settled(_recorded(volume), header)
+    before = pinning.after_reencryption(_recorded(volume), header)
     recorded = dataclasses.replace(before, becoming=dataclasses.replace(
         header.pin, cipher=cipher, key_bits=key_bits, digest=''))
     volume = _record(node, volume, recorded)
@@ -270,7 +271,8 @@ def _pin_new_key(node: Node, volume: Volume) -> Volume:
     :raises LocalCloneError: as for :func:`.activate.key_of`
     """
     recorded = _recorded(volume)
-    expected, header = pinning.of_row(recorded), node.crypt.header(volume.id)
+    expected, header = pinning.recorded_in_row(recorded), node.crypt.header(
+        volume.id)
     pinning.check(volume.id, header, expected)
     if not pinning.is_begun(header, expected):
         return volume
@@ -344,7 +346,7 @@ def _ensure_open(node: Node, volume: Volume) -> None:
     if not node.handles.survey().crypt(volume.id):
         activate.open_volume(
             node.crypt, node.keys, volume.id,
-            pinning.of_row(_recorded(volume)),
+            pinning.recorded_in_row(_recorded(volume)),
             discards=devices.takes_discards(node, volume))
 
 
@@ -438,7 +440,7 @@ class Sweep:
                 _end(node, volume)
             if _has_own_key(node, volume_id):
                 self._clean.add((volume.id, volume.name))
-        elif activate.is_complete(header):
+        elif activate.lacks_only_last_step(header):
             # only the last step is missing, so a pause has no effect
             devices.recover(node, volume)
         elif names.PAUSED not in lv.tags:
@@ -472,23 +474,24 @@ def _end(node: Node, volume: Volume) -> None:
     header = node.crypt.header(volume.id, repair=True)
     if header.reencryption:
         return  # another has begun; the next sweep runs it
-    if not header.opened_by(luks_header.Role.VOLUME):
+    if not header.tokens_with_role(luks_header.Role.VOLUME):
         raise encryption_exceptions.HeaderDamaged(
             path=names.handle_path(volume.id), reason='its tokens name no '
             'secret with a key slot')
     recorded = _recorded(volume)
-    pinning.check(volume.id, header, pinning.of_row(recorded))
+    pinning.check(volume.id, header, pinning.recorded_in_row(recorded))
     begun = header.pin != recorded.pin
     # Older backups would turn the data into noise, so the tag of the LV stays
     # as long as there may be one.
     node.crypt.renew_backup(volume.id, header, activate.key_of(
-        node.crypt, node.keys, volume.id, header, pinning.of_row(recorded))
+        node.crypt, node.keys, volume.id, header,
+        pinning.recorded_in_row(recorded))
         if _has_backup(node, volume.id, header) else b'')
     _take_off(node, volume, names.PAUSED)
     _forget_zone(node, volume)
     _take_off(node, volume, names.REENCRYPTED)
     # Last: while the row has both pins, the next sweep repeats all this.
-    _record(node, volume, pinning.settled(recorded, header))
+    _record(node, volume, pinning.after_reencryption(recorded, header))
     if not begun and recorded.becoming:
         events.say(events.REENCRYPTION_NOT_BEGUN, volume=volume.id)
     elif begun:

@@ -45,7 +45,7 @@ LOG = logging.getLogger(__name__)
 Do = rotation_plan.Do
 
 
-@rpc.method('encryption_rotate', rpc.HOME, times=2, local={'recovery': None},
+@rpc.method('encryption_rotate', rpc.HOME, times=2, on_peer={'recovery': None},
             expected=(encryption_exceptions.KeyNotChanged,
                       encryption_exceptions.NotAtRest))
 def rotate(node: Node, volume_id: str,
@@ -77,12 +77,12 @@ def rotate(node: Node, volume_id: str,
             'secret %s still opens snapshot %s' % (recorded.key, snapshot_id)
             for snapshot_id, recorded in encrypted_snapshots(node, volume_id)
             if recorded.key != change.recorded.key]
-        remarks += left_behind(node)
+        remarks += directory_remarks(node)
     LOG.info('The key of volume %s was changed.', volume_id)
     return remarks
 
 
-def left_behind(node: Node) -> list[str]:
+def directory_remarks(node: Node) -> list[str]:
     """Return remarks on former directories of backups and sealed keys.
 
     See :meth:`.crypt.Crypt.former_directories`.
@@ -201,9 +201,9 @@ class Change:
 
         The former secret still opens the volume.
         """
-        current = next((token for token in self.header.opened_by(
+        current = next((token for token in self.header.tokens_with_role(
             luks_header.Role.VOLUME) if token.key == self.recorded.key), None)
-        former = next((token for token in self.header.opened_by(
+        former = next((token for token in self.header.tokens_with_role(
             luks_header.Role.VOLUME) if current is not None
             and token.key == current.replaces), None)
         if current and former and not self._opens(current) and (
@@ -451,7 +451,7 @@ def copy_header(node: Node, volume: Volume, key: bytes = b'') -> None:
     :raises WrongKey: if the key does not open the header; the backups stay
     :raises LocalCloneError: if the backups were not replaced
     """
-    expected = pinning.of_row(volume.encryption)
+    expected = pinning.recorded_in_row(volume.encryption)
     header = node.crypt.header(volume.id)
     pinning.check(volume.id, header, expected)
     node.crypt.renew_backup(volume.id, header, key or activate.key_of(
@@ -501,7 +501,7 @@ def give_own_key(node: Node, volume: Volume) -> None:
     if recorded is None:
         return
     header = node.crypt.header(volume.id)
-    pinning.check(volume.id, header, pinning.of_row(recorded))
+    pinning.check(volume.id, header, pinning.recorded_in_row(recorded))
     wanted = _wanted(node, volume)
     if header.reencryption:
         # The re-encryption continues, and keys can't change before its end.
@@ -511,7 +511,7 @@ def give_own_key(node: Node, volume: Volume) -> None:
         return
     # The image's re-encryption may have ended unrecorded.
     volume = _set(node, volume, dataclasses.replace(
-        pinning.settled(recorded, header), shares_key=False))
+        pinning.after_reencryption(recorded, header), shares_key=False))
     change = Change(node, volume)
     current = _strip(change)
     node.crypt.set_uuid(volume.id, volume.id)
@@ -616,7 +616,7 @@ def _current(change: Change) -> luks_header.Token:
 
     :raises KeyNotChanged: if the header has none
     """
-    for token in change.header.opened_by(luks_header.Role.VOLUME):
+    for token in change.header.tokens_with_role(luks_header.Role.VOLUME):
         if token.key == change.recorded.key:
             return token
     raise encryption_exceptions.KeyNotChanged(

@@ -150,7 +150,7 @@ def _current(header: luks_header.Header, recorded: str) -> luks_header.Token:
 
     :raises CannotRotate: if this secret does not open the volume
     """
-    for token in header.opened_by(luks_header.Role.VOLUME):
+    for token in header.tokens_with_role(luks_header.Role.VOLUME):
         if token.key == recorded:
             return token
     raise CannotRotate('its header has no key slot of its recorded secret; '

@@ -86,7 +86,7 @@ def facts_on_lv(present: survey.Survey, volume_id: str
     for lv in present.lvs.values():
         facts = names.facts(lv.tags)
         if (facts.get('volume') == volume_id
-                and present.handle_is_on_lv(volume_id, lv.name)):
+                and present.is_handle_on_lv(volume_id, lv.name)):
             return facts
     return {}
 
@@ -107,7 +107,7 @@ def unlock(lvm: storage.Lvm, handles: storage.Handles,
     :param only: the ID of a single volume to open
     """
     present = handles.survey()
-    wanted = [local for local in boot_plan.encrypted(present, remotes)
+    wanted = [local for local in boot_plan.to_unlock(present, remotes)
               if only in (None, local.volume_id)]
     deadline, noted = time.monotonic() + seconds, known(present, remotes)
 
@@ -134,7 +134,7 @@ def locked(handles: storage.Handles, remotes: boot_plan.Known,
     return [_examine(present, crypt, keys, local,
                      noted.get(local.volume_id, ('', '')), number)
             for number, local in enumerate(
-                each for each in boot_plan.encrypted(present, remotes)
+                each for each in boot_plan.to_unlock(present, remotes)
                 if not present.crypt(each.volume_id))]
 
 
@@ -359,7 +359,7 @@ def _forget_if_unused(node: Node, volume_id: str) -> None:
 def _may_have_to_be_opened(node: Node, volume: Volume) -> bool:
     if not names.same_backend(volume.host, node.host):
         # Another backend on this node may keep its keys in the same directory.
-        return attachments.may_be_attached(volume) or any(
+        return attachments.has_incomplete(volume) or any(
             each.connector and node.is_at(each.connector, node.host)
             for each in volume.volume_attachment)
     if volume.home == node.host:

@@ -22,7 +22,7 @@ def check_free_space(host: str, free: lvm_reports.FreeSpace, size_bytes: int,
     :param geometry: of the clone of the move
     :raises NoFreeSpace: if they do not fit
     """
-    lack = free.lacks(size_bytes, geometry.metadata_bytes(size_bytes))
+    lack = free.why_too_small(size_bytes, geometry.metadata_bytes(size_bytes))
     if lack:
         raise exceptions.NoFreeSpace(
             host=host, size=size_bytes >> 30, reason=lack)
@@ -94,7 +94,7 @@ def holders_of(node: Node, move: state.Move, volume: Volume) -> Holders:
         source=not all(at), destination=any(at), pending=not all(connectors))
 
 
-def may_go_forward(holders: Holders, source_users: int) -> bool:
+def has_left_source(holders: Holders, source_users: int) -> bool:
     """Return whether the guest of a live move has left the source.
 
     Then hydration may begin. An attachment at the source forbids it, even if
@@ -106,8 +106,8 @@ def may_go_forward(holders: Holders, source_users: int) -> bool:
     return not holders.source and not source_users
 
 
-def may_go_back(holders: Holders, destination_users: int,
-                written: bool) -> bool:
+def was_given_up(holders: Holders, destination_users: int,
+                 written: bool) -> bool:
     """Return whether a live migration was given up without a detach request.
 
     The guest has stayed at the source. Nova has deleted the attachment of the

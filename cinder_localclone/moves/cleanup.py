@@ -24,7 +24,7 @@ from cinder_localclone.encryption import devices
 LOG = logging.getLogger(__name__)
 
 
-def here(node: Node, volume_id: str) -> list[state.Move]:
+def pending_here(node: Node, volume_id: str) -> list[state.Move]:
     """Return the pending cleanups of a volume's moves on this node."""
     return [move for move in node.moves.pending_cleanups(volume_id)
             if move.cleanup_node == node.host]

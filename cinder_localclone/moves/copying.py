@@ -48,7 +48,8 @@ class Copies:
         self._positions: dict[str, copies_module.Position] = {}
         self._running: set[str] = set()
         self._some_ended = False
-        self.waker = Waker(node.clones.seen, node.clones.wake_hydration,
+        self.waker = Waker(node.clones.read_counters,
+                           node.clones.wake_hydration,
                            node.pacing)
 
     def progress(self, move_id: str) -> copies_module.Progress | None:
@@ -86,14 +87,14 @@ class Copies:
         if copied:
             positions = self._all_positions()
             self._running = {move_id for move_id, position
-                             in positions.items() if position.runs}
+                             in positions.items() if position.may_run}
             self._positions = positions  # last: other threads use them up
         try:
             yield
         finally:
             self._positions = {}
 
-    def still_waits(self, move: state.Move) -> bool:
+    def only_waits(self, move: state.Move) -> bool:
         """Return whether a waiting copy needs nothing but its new position.
 
         Valid during a sweep. Without this, twenty waiting volumes would keep a
@@ -117,15 +118,15 @@ class Copies:
         self._some_ended = False
         positions = self._all_positions()
         found = [position.entry for position in positions.values()
-                 if position.runs
+                 if position.may_run
                  and position.entry.move_id not in self._running]
         self._positions = positions  # last: other threads use them up
         return found
 
     def _all_positions(self) -> dict[str, copies_module.Position]:
         entries = self._node.queue.copies(self._node.host)
-        services = self._node.services.by_host()
-        dead = {host for entry in entries for host in entry.ends
+        services = self._node.services.alive_by_host()
+        dead = {host for entry in entries for host in entry.hosts
                 if not services.get(host)}
         return copies_module.positions(entries, self._node.limits, dead)
 
@@ -144,7 +145,7 @@ class Copies:
         :returns: whether the copy is complete
         """
         if not self.comparison.resume(move):
-            self.hindered(move)
+            self.note_failed_check(move)
             return False
         status = self._node.clones.clone_status(move.move_id)
         position = None if status.finished else self._position(move.move_id)
@@ -172,12 +173,12 @@ class Copies:
         if runs and not status.finished:
             self.waker.watch(move.move_id, move.geometry,
                              position.entry.pace if position else '',
-                             self._node.clones.counters(move),
+                             self._node.clones.device_numbers(move),
                              bool(position and position.entry.migrating))
         else:
             self.waker.forget(move.move_id)
         if position:
-            self._note(move, position.entry.stalled, copy.stall.check(
+            self._note(move, position.entry.stalled, copy.stall.is_stalled(
                 status.hydrated, timeutils.now()))
         return status.finished
 
@@ -189,25 +190,25 @@ class Copies:
         """
         whole = self.comparison.ensure_whole(move)
         if not whole:
-            self.hindered(move)
+            self.note_failed_check(move)
         return whole
 
-    def hindered(self, move: state.Move) -> None:
+    def note_failed_check(self, move: state.Move) -> None:
         """Note an error of a copy; stop it if the queue does not let it run.
 
         A copy goes on by itself if only its source was unreachable. So a copy
         which must wait is stopped here.
         """
         position = self._position(move.move_id)
-        if not (position and position.runs):
+        if not (position and position.may_run):
             self._forget(move.move_id)
             clone = names.clone(move.move_id)
             if clone in self._node.handles.devices([clone]):
                 self._node.clones.set_hydration(move.move_id, False)
         else:
             copy = self._copies.setdefault(move.move_id, hydration.Copy())
-            copy.hinder()
-            self._note(move, position.entry.stalled, copy.stall.check(
+            copy.clear_rate()
+            self._note(move, position.entry.stalled, copy.stall.is_stalled(
                 None, timeutils.now()))
 
     def _note(self, move: state.Move, noted: float, stalled: bool | None
@@ -304,7 +305,7 @@ class Waker:
         law = before.law if before and before.counters == counters else (
             pace.Law(geometry))
         self._copies[move_id] = _Copy(
-            law, self._settings.of(extra_spec), counters, migrating,
+            law, self._settings.pace_for(extra_spec), counters, migrating,
             # The clone may have been made again since then.
             speed=before.speed if before else copies_module.Speed.FULL)
 

@@ -127,8 +127,8 @@ def _put_on_clone(node: Node, move: state.Move, source: str) -> bool:
     """
     if not (move.is_deferred and node.clones.begin_swap(move)):
         return node.handles.ensure_handle_on_clone(move)
-    if (source and node.sessions.is_away(move)
-            and not _can_do_without_home(node, move)):
+    if (source and node.sessions.is_down(move)
+            and not _end_unused_attachment(node, move)):
         raise exceptions.SourceUnreachable(
             portal=move.location, reason='writes of this node can\'t be '
             'flushed')
@@ -143,13 +143,13 @@ def _put_on_clone(node: Node, move: state.Move, source: str) -> bool:
         if source:
             node.clones.flush_disk(move, source)
         changed = node.handles.ensure_handle_on_clone(move)
-    if _is_noted(node, move):
+    if _tag_for_boot(node, move):
         cleanup.end_after_swap(node, move.volume_id)
         node.clones.end_swap(move)
     return changed
 
 
-def _is_noted(node: Node, move: state.Move) -> bool:
+def _tag_for_boot(node: Node, move: state.Move) -> bool:
     """Tag the LV with the data that a boot needs to open it, if encrypted.
 
     :returns: whether it is tagged. Until then a boot needs the initiator's
@@ -181,7 +181,7 @@ def _check_writable(node: Node, move: state.Move) -> int:
     return status.hydrated
 
 
-def _can_do_without_home(node: Node, move: state.Move) -> bool:
+def _end_unused_attachment(node: Node, move: state.Move) -> bool:
     """End an unused remote attachment; return whether the source is reachable.
 
     After a detach the home withdraws its export. No I/O is in flight then.
@@ -189,7 +189,7 @@ def _can_do_without_home(node: Node, move: state.Move) -> bool:
     if devices.users(node, move.volume_id):
         return False
     node.sessions.end_remote(move.volume_id)
-    return not node.sessions.is_away(move)
+    return not node.sessions.is_down(move)
 
 
 def build(node: Node, move: state.Move, create: bool,
@@ -274,7 +274,7 @@ def _prepare(node: Node, move_id: str, nonce: str, holes: thin_map.Holes
             or move.committed or move.destination != node.host):
         raise exceptions.StaleMove(
             volume=move.volume_id if move else 'of move record ' + move_id)
-    for earlier in cleanup.here(node, move.volume_id):
+    for earlier in cleanup.pending_here(node, move.volume_id):
         if earlier.move_id == move_id:  # rolled back, maybe since the read
             raise exceptions.StaleMove(volume=move.volume_id)
         cleanup.take_down(node, earlier)
@@ -403,7 +403,7 @@ def roll_back_if_dropped(node: Node, move: state.Move, volume: Volume) -> None:
     """
     users = devices.users(node, move.volume_id)
     written = written_regions(node, move)
-    if checks.may_go_back(checks.holders_of(node, move, volume), users,
-                          bool(written)):
+    if checks.was_given_up(checks.holders_of(node, move, volume), users,
+                           bool(written)):
         events.say(events.LIVE_GIVEN_UP, volume=move.volume_id)
         roll_back_live(node, move)

@@ -33,11 +33,11 @@ def leave_out(node: Node, move: state.Move) -> None:
     :param move: its handle is on the clone, which does not hydrate yet
     :raises CommandTimeout: if the kernel hangs; then nothing may be copied
     """
-    if not node.clones.is_unmapped(move):
+    if not node.clones.needs_hole_search(move):
         return
     holes: thin_map.Holes = ()
     with _logging_errors(move):
-        node.clones.note_mapped(move)
+        node.clones.note_holes_searched(move)
         holes = _common_holes(node, move)
     with _logging_errors(move, exceptions.CommandTimeout):
         node.clones.leave_out(move, holes)
@@ -67,17 +67,17 @@ def _common_holes(node: Node, move: state.Move) -> thin_map.Holes:
     written later alone.
     """
     if not (node.lvm.reads_zeros(move.destination_lv)
-            and node.services.by_host().get(move.source)):
+            and node.services.alive_by_host().get(move.source)):
         return ()
-    found = rpc.at(move.source, of_source, node, move.move_id,
-                   move.token.nonce)
-    return found and thin_map.common(found, node.lvm.holes(
+    found = rpc.call_at(move.source, source_holes, node, move.move_id,
+                        move.token.nonce)
+    return found and thin_map.intersection(found, node.lvm.holes(
         move.destination_lv, move.size_bytes, move.geometry))
 
 
 @rpc.method('holes', rpc.SOURCE)
-def of_source(node: Node, move_id: str, nonce: str
-              ) -> thin_map.Holes:
+def source_holes(node: Node, move_id: str, nonce: str
+                 ) -> thin_map.Holes:
     """Return the holes of a move's source after the switch.
 
     Nothing writes to the source any more, so no lock is taken here. The

@@ -62,8 +62,8 @@ class Brake:
         self._patience = PATIENCE
         self._next_pause: float = FIRST_PAUSE
 
-    def pause(self, status: dm_tables.CloneStatus, reads: int,
-              now: float) -> float:
+    def seconds_to_pause(self, status: dm_tables.CloneStatus, reads: int,
+                         now: float) -> float:
         """Return the seconds for which the copy must pause; 0: it may run.
 
         :param reads: completed reads of the source's disk so far
@@ -102,7 +102,7 @@ class Stall:
         self._hydrated: int | None = None
         self._since: float | None = None
 
-    def check(self, hydrated: int | None, now: float) -> bool | None:
+    def is_stalled(self, hydrated: int | None, now: float) -> bool | None:
         """Return whether a copy is stalled; None if this is unknown yet.
 
         Returns True only once in :data:`STALLED` seconds.
@@ -145,7 +145,7 @@ class Copy:
             self.progress = dataclasses.replace(self.progress,
                                                 position=position)
 
-    def hinder(self) -> None:
+    def clear_rate(self) -> None:
         """Clear its rate after a failed check, because its end is unknown."""
         if self.progress:
             self.progress = dataclasses.replace(
@@ -168,6 +168,6 @@ class Copy:
         else:
             progress = dataclasses.replace(
                 self._meter.update(status, now),
-                pause=self._brake.pause(status, reads, now))
+                pause=self._brake.seconds_to_pause(status, reads, now))
         self.progress = progress
         return progress

@@ -88,7 +88,7 @@ class Comparison:
         if present is None or present.move_id != move.move_id:
             # It ended during the wait for an answer.
             self._forget(move)
-        elif self._node.services.by_host().get(move.source):
+        elif self._node.services.alive_by_host().get(move.source):
             answer: thin_map.Holes | Exception
             try:
                 answer = self._ask(move)
@@ -110,8 +110,9 @@ class Comparison:
 
     def _ask(self, move: state.Move) -> thin_map.Holes:
         try:
-            return rpc.at(move.source, never_written.of_source, self._node,
-                          move.move_id, move.token.nonce)
+            return rpc.call_at(move.source, never_written.source_holes,
+                               self._node,
+                               move.move_id, move.token.nonce)
         except ERRORS:
             self._silent[move.volume_id] = move
             raise
@@ -152,8 +153,8 @@ class Comparison:
             # Read this before the map: each local region was mapped by then.
             local = self._node.clones.recorded_as_local(move)
             here = self._compare_maps(move)
-            lost = self._missing(move, thin_map.common(
-                thin_map.scaled(local, self._factor(move)), here))
+            lost = self._missing(move, thin_map.intersection(
+                thin_map.in_smaller_regions(local, self._factor(move)), here))
             if lost or move.move_id in self.memory.known:
                 tags = self._tags(move)
                 self._recall(move, tags)
@@ -213,7 +214,8 @@ class Comparison:
         self._recall(move, tags)
         try:
             if (self._is_known(move)
-                    and move.source not in self._node.services.by_host()):
+                    and move.source
+                not in self._node.services.alive_by_host()):
                 raise exceptions.Forgotten(host=move.source)
             here = self._compare_maps(move)
             lost = self._missing(move, here)
@@ -239,7 +241,7 @@ class Comparison:
             1, move.geometry.region_sectors * state.SECTOR // BLOCK))
 
     def _all(self, move: state.Move) -> thin_map.Holes:
-        return thin_map.scaled(
+        return thin_map.in_smaller_regions(
             [[0, move.geometry.regions(move.size_bytes)]], self._factor(move))
 
     def _compare_maps(self, move: state.Move) -> thin_map.Holes:
@@ -249,12 +251,12 @@ class Comparison:
         block stays lost even if it is mapped later, because a write may have
         covered a part of it only.
         """
-        here = self._node.clones.unmapped(move, self._factor(move))
+        here = self._node.clones.unmapped_blocks(move, self._factor(move))
         known = self.memory.known
-        found = thin_map.without(
+        found = thin_map.difference(
             self.memory.copied.pop(move.move_id, ()), here)
         if found:
-            known[move.move_id] = thin_map.without(
+            known[move.move_id] = thin_map.difference(
                 known[move.move_id], found)
             self.memory.unseen.pop(move.move_id, None)  # there is progress
         return here
@@ -271,12 +273,12 @@ class Comparison:
             self.memory.suspected.get(move.move_id, ()), here)
         if not suspected:
             return ()
-        runs = self._node.services.by_host().get(move.source)
+        runs = self._node.services.alive_by_host().get(move.source)
         if runs is None:
             raise exceptions.Forgotten(host=move.source)
         if not runs:
             raise exceptions.PeerDown(host=move.source)
-        return thin_map.without(suspected, thin_map.scaled(
+        return thin_map.difference(suspected, thin_map.in_smaller_regions(
             self._holes(move), self._factor(move)))
 
     # -- known losses
@@ -312,7 +314,7 @@ class Comparison:
         if self._is_known(move) and names.LACKING not in tags:
             self._mark(move)
         try:
-            self._refill(move, thin_map.common(lost, here))
+            self._refill(move, thin_map.intersection(lost, here))
             self._forget_read(move)
         except ERRORS as exc:
             with contextlib.suppress(*ERRORS):
@@ -350,7 +352,7 @@ class Comparison:
             events.say(events.COPIED_AGAIN, volume=move.volume_id,
                        source=move.source, size=_kib(missing, move),
                        copied=size)
-        missing = thin_map.common(missing, self._compare_maps(move))
+        missing = thin_map.intersection(missing, self._compare_maps(move))
         if missing:
             raise exceptions.NotAllCopied(
                 volume=move.volume_id, host=self._node.host,

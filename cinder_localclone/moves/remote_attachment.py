@@ -84,7 +84,7 @@ def begin(node: Node, volume_id: str, properties: objects.Properties,
     if attachments is not None:
         volume_attachments.check_in_time(
             volume, node.host, None, attachments)
-    for earlier in cleanup.here(node, volume_id):
+    for earlier in cleanup.pending_here(node, volume_id):
         cleanup.take_down(node, earlier)
     _withdraw_earlier(node, volume)
     present = node.handles.survey()
@@ -93,7 +93,7 @@ def begin(node: Node, volume_id: str, properties: objects.Properties,
             present.is_handle_foreign(volume_id)
             and nodes.connection_to(node, volume, node.host)):
         devices.ensure_closed(node, volume_id)
-    for lv in present.left_of(volume_id, node.lvm.group):
+    for lv in present.complete_lvs(volume_id, node.lvm.group):
         if names.AWAY not in lv.tags:
             node.lvm.mark(lv.name, names.AWAY)
     size_gib = max(volume.size, properties.get('size_gib', 0))
@@ -231,9 +231,9 @@ def is_being_attached(node: Node, volume: Volume) -> bool:
     The record is made after the call to this node. Nova also keeps attachments
     without a host for weeks, for shelved servers.
     """
-    unsaid = volume_attachments.unsaid(volume)
+    unsaid = volume_attachments.incomplete(volume)
     return bool(unsaid) and (
-        node.sessions.has_begun(volume.id)
+        node.sessions.was_just_attached(volume.id)
         or node.attachments.any_newer(
             [each.id for each in unsaid], ATTACHING))
 
@@ -281,7 +281,7 @@ def destination_of(node: Node, volume: Volume) -> str | None:
     if not (connection and connection.is_remote and attachment.connector
             and attachment.instance_uuid
             and attachment.attach_status == 'attached'
-            and nodes.as_told(node).is_meant(connection)
+            and nodes.exporter(node).has_export_of(connection)
             and not volume.why_pinned):
         return None
     return next((host for host, alive in node.other_nodes().items()

@@ -44,7 +44,7 @@ class CheckFreeSpace(flow.Step):
     default_provides = 'destination'
 
     def execute(self, volume: Volume, peer: str) -> dict[str, typing.Any]:
-        description = rpc.at(peer, peers.describe, self._node)
+        description = rpc.call_at(peer, peers.describe, self._node)
         if description['problems']:
             raise exceptions.NotReady(
                 host=peer, reason='; '.join(description['problems']))
@@ -186,8 +186,8 @@ class Prepare(flow.Step):
     """Have the peer build its stack."""
 
     def execute(self, move: state.Move, holes: thin_map.Holes) -> None:
-        rpc.at(move.destination, destination.prepare, self._node,
-               move.move_id, move.token.nonce, holes)
+        rpc.call_at(move.destination, destination.prepare, self._node,
+                    move.move_id, move.token.nonce, holes)
 
 
 class Commit(flow.Step):
@@ -227,7 +227,7 @@ def move_volume(node: Node, volume: Volume, peer: str,
     :param new_credentials: returns new CHAP credentials, in the form of
         Cinder's provider_auth
     :param live: for a live migration: the source stays in use until
-        :func:`source_released`. Otherwise nothing may use the volume
+        :func:`begin_hydration`. Otherwise nothing may use the volume
     :param asked_by: the origin of the request for the move
     :returns: the committed move; the destination takes the next step
     :raises LocalCloneError: if a step failed; the move is rolled back
@@ -313,7 +313,8 @@ def abandon(node: Node, move: state.Move) -> None:
     failed = node.moves.advance(move, state.Event.FAILED)
     node.tell(state.Milestone.ROLLED_BACK, failed)
     try:
-        rpc.at(failed.destination, peers.reconcile, node, failed.volume_id)
+        rpc.call_at(failed.destination, peers.reconcile, node,
+                    failed.volume_id)
         if not node.moves.is_move(failed.move_id):
             cleanup.withdraw_source(node, failed.move_id)
     except exceptions.LocalCloneError as exc:
@@ -332,7 +333,7 @@ def abandon_interrupted(node: Node, volume_id: str) -> None:
         abandon(node, move)
 
 
-def source_released(node: Node, move: state.Move) -> None:
+def begin_hydration(node: Node, move: state.Move) -> None:
     """Let hydration begin, because the guest has left the source.
 
     The source records this, because only its kernel shows it.
@@ -379,8 +380,8 @@ def export(node: Node, move: state.Move) -> None:
 def release_if_detached(node: Node, move: state.Move, volume: Volume) -> None:
     """Let hydration begin after a detach without a call, at the source."""
     users = devices.users(node, move.volume_id)
-    if checks.may_go_forward(
+    if checks.has_left_source(
             checks.holders_of(node, move, volume), users):
         events.say(events.SOURCE_LEFT, volume=move.volume_id,
                    host=move.destination)
-        source_released(node, move)
+        begin_hydration(node, move)

@@ -171,7 +171,7 @@ class Service:
             return str(exc)
         return ''
 
-    @methods.answers(interfaces.describe)
+    @methods.implements(interfaces.describe)
     def describe(self) -> dict[str, typing.Any]:
         """Return the properties and the free space of this node."""
         free, problems, to_wipe = self.readiness()
@@ -231,7 +231,8 @@ class Service:
 
     def _pool_problems(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
                        ) -> list[str]:
-        if self.lvm.pool and not lvm_reports.zeroes(lvs, self.lvm.pool):
+        if self.lvm.pool and not lvm_reports.zeroes_new_blocks(lvs,
+                                                               self.lvm.pool):
             return ['its thin pool does not zero new blocks '
                     '(lvchange -Zy %s/%s)' % (
                         self.lvm.group, self.lvm.pool)]

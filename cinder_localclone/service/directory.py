@@ -85,7 +85,7 @@ class Directory:
     def _nodes(self) -> dict[str, bool]:
         backend = self.host.partition('@')[2]
         return {host: alive for host, alive in
-                self._services.by_host().items()
+                self._services.alive_by_host().items()
                 if host.partition('@')[2] == backend}
 
     def _find_by_address(self, address: str | None,
@@ -127,7 +127,7 @@ class Directory:
     def _addresses_of(self, host: str) -> list[str] | None:
         """Return the addresses of a node; None if it does not answer."""
         try:
-            found: list[str] = rpc.at(
+            found: list[str] = rpc.call_at(
                 host, interfaces.describe, self)['addresses']
         except exceptions.LocalCloneError:
             return None

@@ -239,7 +239,8 @@ class Backend:
     def nodes(self) -> dict[str, bool]:
         """Return the service hosts of this backend, with their liveness."""
         return {host: alive
-                for host, alive in sorted(self.db.services.by_host().items())
+                for host,
+                alive in sorted(self.db.services.alive_by_host().items())
                 if host.partition('@')[2] == self.name}
 
     def call(self, host: str, name: str, *arguments: typing.Any
@@ -478,7 +479,8 @@ def reencryptions(volume_ids: Collection[str]) -> tuple[
     if not volume_ids:
         return frozenset(), {}
     said = {volume_id: cryptsetup_cli.last_progress(
-        reencrypt_process.said(volume_id)) for volume_id in volume_ids
+        reencrypt_process.progress_output(volume_id))
+            for volume_id in volume_ids
         if names.is_id(volume_id)}
     return frozenset(reencrypt_process.running()), {
         volume_id: each for volume_id, each in said.items() if each}

@@ -92,11 +92,11 @@ class Clones(storage.Clones):
             raise exceptions.MetadataLost(
                 device=path, volume=move.volume_id)
 
-    def is_unmapped(self, move: state.Move) -> bool:
+    def needs_hole_search(self, move: state.Move) -> bool:
         lv = self.lvm.lvs().get(names.metadata_lv(move.move_id))
         return lv is not None and names.UNMAPPED in lv.tags
 
-    def note_mapped(self, move: state.Move) -> None:
+    def note_holes_searched(self, move: state.Move) -> None:
         lvm.remove_tag(
             self.lvm.metadata_group, names.metadata_lv(move.move_id),
             names.UNMAPPED, self.timeout)
@@ -309,13 +309,13 @@ class Clones(storage.Clones):
     def _discarded_at_once(move: state.Move) -> int:
         return REGIONS_AT_ONCE * move.geometry.region_sectors * state.SECTOR
 
-    def counters(self, move: state.Move) -> tuple[str, str]:
+    def device_numbers(self, move: state.Move) -> tuple[str, str]:
         return (_counted(names.handle_path(move.volume_id)),
                 _counted(names.lv_path(self.lvm.group, move.destination_lv)))
 
     @staticmethod
-    def seen(counters: Mapping[str, tuple[str, str]]
-             ) -> dict[str, copies.Seen]:
+    def read_counters(counters: Mapping[str, tuple[str, str]]
+                      ) -> dict[str, copies.Seen]:
         found = {}
         for move_id, (handle, lv) in counters.items():
             with contextlib.suppress(ValueError):
@@ -330,25 +330,26 @@ class Clones(storage.Clones):
     # -- comparison with the thin pool, and refill
 
     def recorded_as_local(self, move: state.Move) -> thin_map.Holes:
-        return refill.local(self.lvm.metadata_group, names.metadata_lv(
+        return refill.local_regions(self.lvm.metadata_group, names.metadata_lv(
             move.move_id), move.geometry.regions(move.size_bytes),
-            self.timeout)
+                    self.timeout)
 
-    def unmapped(self, move: state.Move, factor: int) -> thin_map.Holes:
-        return thin_pool.unmapped(
+    def unmapped_blocks(self, move: state.Move, factor: int) -> thin_map.Holes:
+        return thin_pool.all_holes(
             self.lvm.group, move.destination_lv, move.size_bytes,
             _block(move, factor), self.timeout)
 
     def check_pool(self, move: state.Move) -> None:
-        thin_pool.check(self.lvm.group, move.destination_lv, self.timeout)
+        thin_pool.check_metadata_writable(self.lvm.group, move.destination_lv,
+                                          self.timeout)
 
     def refill(self, move: state.Move, disk: str, missing: thin_map.Holes,
                factor: int) -> Iterator[thin_map.Holes]:
         number = self._check_source(move, disk)
-        at_once = thin_pool.block(self.lvm.group, move.destination_lv,
-                                  self.timeout)
+        at_once = thin_pool.block_size(self.lvm.group, move.destination_lv,
+                                       self.timeout)
         ratio = at_once // _block(move, factor)
-        todo = thin_map.pieces(thin_map.covering(missing, ratio),
+        todo = thin_map.pieces(thin_map.in_larger_regions(missing, ratio),
                                max(1, refill.AT_ONCE // at_once))
         # In random order: otherwise a slow part would always delay the same
         # later parts.
@@ -373,7 +374,8 @@ class Clones(storage.Clones):
                 continue
             if come < count:
                 todo.append((start + come, count - come))
-            yield thin_map.common(missing, thin_map.scaled(written, ratio))
+            yield thin_map.intersection(
+                missing, thin_map.in_smaller_regions(written, ratio))
         if todo or failed:
             raise reason
 

@@ -261,9 +261,9 @@ class Cryptsetup(HeaderFiles, crypt.Crypt):
 
     def opened(self, volume_id: str) -> dm_tables.Device | None:
         name = names.crypt(volume_id)
-        return devices.own(self.timeout, [name]).get(name)
+        return devices.own_devices(self.timeout, [name]).get(name)
 
-    def drop_half(self, volume_id: str) -> None:
+    def remove_stray_integrity(self, volume_id: str) -> None:
         with contextlib.suppress(exceptions.CommandFailed):  # it is in use
             cryptsetup.remove_integrity(
                 names.integrity(volume_id), self.timeout)
@@ -367,27 +367,27 @@ class Cryptsetup(HeaderFiles, crypt.Crypt):
         known = self._tags  # another thread may replace it
         if known[0] not in changes:
             known = self._tags = lvm.group_tags(self.group, self.timeout)
-        return header_notes.known_of_remote(known[1])
+        return header_notes.parse_remote_tags(known[1])
 
     def note_remote(self, volume_id: str, luks: str, key: str) -> None:
         self._note_remote(
-            volume_id, {header_notes.remote(volume_id, luks, key)})
+            volume_id, {header_notes.remote_tag(volume_id, luks, key)})
 
     def forget_remote(self, volume_id: str) -> None:
         self._note_remote(volume_id, set())
 
     def _note_remote(self, volume_id: str, wanted: set[str]) -> None:
         tags = {tag for tag in lvm.group_tags(self.group, self.timeout)[1]
-                if volume_id in header_notes.known_of_remote([tag])}
+                if volume_id in header_notes.parse_remote_tags([tag])}
         if tags != wanted:
             lvm.retag_group(self.group, sorted(wanted - tags),
                             sorted(tags - wanted), self.timeout)
 
     def note_directories(self) -> list[str]:
         noted, former = self._directories()
-        wanted = header_notes.directories(
+        wanted = header_notes.directory_tags(
             self.backend, {*former, self.backups, self.sealed})
-        has = header_notes.directories(self.backend, noted)
+        has = header_notes.directory_tags(self.backend, noted)
         if has != wanted:
             lvm.retag_group(self.group, sorted(wanted - has),
                             sorted(has - wanted), self.timeout)
@@ -397,7 +397,7 @@ class Cryptsetup(HeaderFiles, crypt.Crypt):
         return self._directories()[1]
 
     def _directories(self) -> tuple[set[str], list[str]]:
-        noted = header_notes.known_directories(
+        noted = header_notes.parse_directory_tags(
             self.backend, lvm.group_tags(self.group, self.timeout)[1])
         return noted, sorted(
             path for path in noted - {self.backups, self.sealed}
@@ -447,4 +447,5 @@ class Runner(crypt.Runner):
         return reencrypt_process.is_running(volume_id)
 
     def progress(self, volume_id: str) -> cryptsetup_cli.Progress | None:
-        return cryptsetup_cli.last_progress(reencrypt_process.said(volume_id))
+        return cryptsetup_cli.last_progress(
+            reencrypt_process.progress_output(volume_id))

@@ -18,8 +18,8 @@ from cinder_localclone.storage.privsep import dmsetup
 HEAD = units.Mi
 
 
-def own(timeout: float, only: Collection[str] | None = None
-        ) -> dict[str, dm_tables.Device]:
+def own_devices(timeout: float, only: Collection[str] | None = None
+                ) -> dict[str, dm_tables.Device]:
     """Return the driver's own device-mapper devices, by name.
 
     :param timeout: seconds
@@ -32,8 +32,10 @@ def own(timeout: float, only: Collection[str] | None = None
         names.device_uuid(''))
 
 
-def put(present: Mapping[str, dm_tables.Device], name: str, table: str,
-        timeout: float, disk: tuple[str, str] | None = None) -> None:
+def create_or_reload(present: Mapping[str, dm_tables.Device], name: str,
+                     table: str,
+                     timeout: float, disk: tuple[str, str] | None = None
+                     ) -> None:
     """Create a device with a table, or give the table to an existing device.
 
     :param present: existing devices, by name

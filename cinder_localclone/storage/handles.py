@@ -48,7 +48,7 @@ class Handles(storage.Handles):
 
     def devices(self, only: Collection[str] | None = None
                 ) -> dict[str, dm_tables.Device]:
-        return dm_devices.own(self.timeout, only)
+        return dm_devices.own_devices(self.timeout, only)
 
     def _survey_of(self, volume_id: str) -> surveys.Survey:
         """Return the device-mapper devices of a volume."""
@@ -105,7 +105,7 @@ class Handles(storage.Handles):
             return self._ensure_devnode(volume_id)
         present = surveys.Survey(
             self.lvm.lvs() if lvs is None else lvs, devices)
-        if present.handle_is_on_lv(volume_id, lv, size_bytes):
+        if present.is_handle_on_lv(volume_id, lv, size_bytes):
             return self._ensure_devnode(volume_id)
         if lv not in present.lvs:
             raise exceptions.MissingData(
@@ -128,7 +128,7 @@ class Handles(storage.Handles):
         present = surveys.Survey({}, self.devices([
             *_handle_and_export_device(move.volume_id),
             names.clone(move.move_id)]))
-        if present.handle_is_on_clone(move):
+        if present.is_handle_on_clone(move):
             return self._ensure_devnode(move.volume_id)
         handle = present.handle(move.volume_id)
         name, lv = move.destination_lv, None
@@ -190,7 +190,7 @@ class Handles(storage.Handles):
                 'Volume %s was not restored: another process created its '
                 'handle meanwhile. The handle was not changed. The volume '
                 'service checks the handle when it runs.' % volume_id)
-        dm_devices.put(devices, name, table, self.timeout, disk)
+        dm_devices.create_or_reload(devices, name, table, self.timeout, disk)
         if names.export_device(volume_id) in devices:
             self.ensure_export_device(volume_id)  # as long as the handle
         return True
@@ -299,7 +299,7 @@ class Handles(storage.Handles):
                 and device.uses() == (handle.number,)
                 and device.sectors == handle.sectors):
             return dmsetup.ensure_devnode(name)
-        dm_devices.put(
+        dm_devices.create_or_reload(
             devices, name, dm_tables.linear(handle.sectors, handle.number),
             self.timeout)
         return True

@@ -121,7 +121,7 @@ class Sessions(interfaces.Sessions):
     def may_be_attached_by(self, volume_id: str, user: str) -> bool:
         return self._users.get(volume_id, user) == user
 
-    def has_begun(self, volume_id: str) -> bool:
+    def was_just_attached(self, volume_id: str) -> bool:
         since = time.monotonic() - RECORDED
         return self._attached.get(volume_id, since) > since
 
@@ -159,7 +159,7 @@ class Sessions(interfaces.Sessions):
                                 *iscsiadm.recorded(self.command_timeout)]
                 if iscsi.volume_of_attachment_iqn(iqn, self.host) == volume_id}
 
-    def is_away(self, move: state.Move) -> bool:
+    def is_down(self, move: state.Move) -> bool:
         return any(iscsiadm.is_down(iqn) for iqn in sorted(
             {move.source_iqn, *self._remotes_of(move.volume_id)}))
 

@@ -160,7 +160,7 @@ class Exports(interfaces.Exports):
         return any(device in target['devices']
                    for target in self._targets() for device in devices)
 
-    def opens_in_vain(self, volume_id: str) -> bool:
+    def has_open_unexported(self, volume_id: str) -> bool:
         return names.handle(volume_id) in _unused()
 
     def problem(self) -> str:

@@ -148,19 +148,20 @@ class Lvm(storage.Lvm):
 
     def holes(self, lv: str, size_bytes: int, geometry: state.Geometry,
               patient: bool = False) -> thin_map.Holes:
-        return thin_pool.holes(
+        return thin_pool.largest_holes(
             self.group, lv, size_bytes, geometry.region_sectors * state.SECTOR,
             self.timeout if patient else min(self.timeout, thin_pool.LIMIT))
 
     def release_map(self) -> bool:
         """Release a metadata snapshot left by a killed service."""
-        return self.pool is not None and thin_pool.release(
+        return self.pool is not None and thin_pool.release_metadata_snapshot(
             self.group, self.pool, self.timeout)
 
     def reads_zeros(self, name: str) -> bool:
         lvs = self.lvs()
-        return name in lvs and lvs[name].thin and lvm_reports.zeroes(
-            lvs, lvs[name].pool)
+        return name in lvs and lvs[
+            name].thin and lvm_reports.zeroes_new_blocks(
+                lvs, lvs[name].pool)
 
     # -- changes
 
@@ -207,7 +208,7 @@ class Lvm(storage.Lvm):
 
     def _check_pool_zeroes(self, lvs: Mapping[str, lvm_reports.LogicalVolume]
                            | None = None) -> None:
-        if self.pool and not lvm_reports.zeroes(
+        if self.pool and not lvm_reports.zeroes_new_blocks(
                 self.lvs() if lvs is None else lvs, self.pool):
             raise exceptions.PoolDoesNotZero(
                 pool='%s/%s' % (self.group, self.pool), host=self.host)
@@ -216,7 +217,7 @@ class Lvm(storage.Lvm):
                         volume_id: str) -> None:
         self._snapshot(origin, names.snapshot_lv(snapshot_id), False,
                        [*names.tags(snapshot=snapshot_id, of=volume_id),
-                        names.on(self.host)])
+                        names.node_tag(self.host)])
 
     def create_copy(self, name: str, image: str, image_bytes: int,
                     size_bytes: int, volume_id: str,

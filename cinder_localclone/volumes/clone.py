@@ -44,8 +44,8 @@ def from_snapshot(node: Node, volume_id: str, snapshot_id: str) -> None:
     _check_backend(node, 'snapshot ' + snapshot_id, host)
 
     def make(destination: str) -> None:
-        rpc.at(host, make_from_snapshot, node, volume_id, snapshot_id,
-               destination)
+        rpc.call_at(host, make_from_snapshot, node, volume_id, snapshot_id,
+                    destination)
     _bear(node, _volume(node, volume_id), host, make)
 
 
@@ -78,8 +78,9 @@ def from_volume(reconciler: snapshots.Reconciler, volume_id: str,
         snapshots.check_copied(node, source)
 
         def make(destination: str) -> None:
-            rpc.at(host, make_from_volume, reconciler, volume_id, source_id,
-                   destination)
+            rpc.call_at(host, make_from_volume, reconciler, volume_id,
+                        source_id,
+                        destination)
         _bear(node, volume, host, make)
     snapshots.when_copied(0 if cached else seconds, attempt)
 
@@ -157,7 +158,7 @@ def make_from_snapshot(node: Node, volume_id: str, snapshot_id: str,
     """
     with _uncommitted(node, volume_id, destination) as volume:
         with node.lock(snapshot_id):
-            snapshot = snapshots.present(node, snapshot_id)
+            snapshot = snapshots.on_this_node(node, snapshot_id)
             encryption = snapshot.encryption
             _check_image(node, volume, 'snapshot ' + snapshot_id, encryption,
                          snapshot.size_gib)

@@ -156,7 +156,7 @@ class Connections:
             pinned=volume.why_pinned,
             by_cinder=volume.is_migrated_by_cinder,
             remote_error=encryption_exceptions.NotThere
-            if devices.has_one(volume) else None,
+            if devices.needs_upper_device(volume) else None,
             cold_error=encryption_exceptions.MovesCold
             if volume.is_authenticated else None)
 
@@ -187,7 +187,7 @@ class Connections:
             volume.handle_id, initiator,
             iscsi.auth(known.properties) if known
             else iscsi.new_credentials(),
-            device=devices.exported_path(self._node, volume))
+            device=devices.ensure_exported_path(self._node, volume))
         return {'driver_volume_type': 'iscsi',
                 'data': dict(properties, discard=True)}
 
@@ -207,11 +207,11 @@ class Connections:
                 or iscsi.new_credentials())
         properties = self._node.exports.export_volume(
             handle_id, initiator, auth, remote=True,
-            device=devices.exported_path(self._node, volume))
+            device=devices.ensure_exported_path(self._node, volume))
         try:
-            rpc.at(host, remote_attachment.begin_for_home, self._node,
-                   volume.id, properties,
-                   volume_attachments.of_request(volume))
+            rpc.call_at(host, remote_attachment.begin_for_home, self._node,
+                        volume.id, properties,
+                        volume_attachments.as_sent(volume))
             devices.note_used(self._node, volume)
         except Exception:
             if not known:
@@ -247,7 +247,8 @@ class Connections:
         if not (host and known) or self._has_another(volume, host):
             return
         try:
-            _when_closed(rpc.at, host, remote_attachment.end_one, self._node,
+            _when_closed(rpc.call_at, host, remote_attachment.end_one,
+                         self._node,
                          volume.id, known.properties['auth_username'])
         except exceptions.LocalCloneError as exc:
             LOG.warning('Volume %(volume)s was detached from %(host)s, which '
@@ -346,7 +347,7 @@ class Connections:
         node's sweep closes the devices.
         """
         here = self._node.host
-        if not devices.has_one(volume) or connector and (
+        if not devices.needs_upper_device(volume) or connector and (
                 not self._node.is_at(connector, here)
                 or self._has_another(volume, here)):
             return
@@ -355,7 +356,7 @@ class Connections:
             return  # Cinder itself has read from a volume in use
         devices.note_detached(self._node, volume)
         try:
-            _when_closed(devices.ensure_unopened, self._node, volume.handle_id)
+            _when_closed(devices.close_for_good, self._node, volume.handle_id)
         except exceptions.LocalCloneError as exc:
             LOG.warning('Volume %(volume)s was detached from this node, but '
                         'its header guard stays until it is closed: %(error)s',
@@ -369,7 +370,7 @@ class Connections:
         begin once the kernel shows the device closed.
         """
         try:
-            _when_closed(source.source_released, self._node, move)
+            _when_closed(source.begin_hydration, self._node, move)
         except Exception as exc:  # privsep and the database raise other types
             LOG.warning('Volume %(volume)s was detached from this node, but '
                         'its copy to %(host)s has to wait; the next periodic '

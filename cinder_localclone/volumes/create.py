@@ -145,7 +145,7 @@ def _check_space(node: Node, volume: Volume) -> None:
 
     :raises NoFreeSpace: if there is too little
     """
-    lack = node.lvm.free_space().lacks(volume.backing_bytes(), 0)
+    lack = node.lvm.free_space().why_too_small(volume.backing_bytes(), 0)
     if lack:
         raise exceptions.NoFreeSpace(
             host=node.host, size=volume.size, reason=lack)
@@ -178,7 +178,7 @@ def _with_pin(node: Node, volume: Volume,
     header = node.crypt.header(volume.id)
     recorded = dataclasses.replace(_recorded(volume), pin=pinning.pin(
         encryption, _layout(volume, encryption).offset_bytes, header.digest))
-    pinning.check(volume.id, header, pinning.of_row(recorded))
+    pinning.check(volume.id, header, pinning.recorded_in_row(recorded))
     return node.volumes.set_encryption(volume, recorded)
 
 

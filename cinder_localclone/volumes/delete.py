@@ -32,7 +32,7 @@ class _InUse(exceptions.LocalCloneError):
     """A process, a move or Cinder's own migration uses the volume."""
 
 
-@rpc.method('delete', rpc.HOME, local={'overwrites': False}, expected=(
+@rpc.method('delete', rpc.HOME, on_peer={'overwrites': False}, expected=(
     exceptions.CannotDelete, exceptions.HalfDeleted))
 def delete(node: Node, volume_id: str, overwrites: bool = True) -> None:
     """Remove a volume at its home, then start its pending cleanups.

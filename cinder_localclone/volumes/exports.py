@@ -109,7 +109,7 @@ class Exporting:
         volume = self._node.volumes.volume(volume_id)
         move = self._node.moves.move_of(volume_id)
         if move and move.source == self._node.host:
-            self.as_source(move, volume)
+            self.make_for_source(move, volume)
         elif (volume is not None and volume.home == self._node.host
               and self._wanted(volume, move)
               and self._has_handle(volume, move)):
@@ -117,11 +117,12 @@ class Exporting:
 
     def _wanted(self, volume: Volume, move: state.Move | None
                 ) -> list[attachments.Connection]:
-        return attachments.wanted(volume, move, nodes.as_told(self._node))
+        return attachments.to_export(volume, move, nodes.exporter(self._node))
 
     def _lost(self, volume: Volume, move: state.Move | None
               ) -> list[attachments.Connection]:
-        found = attachments.lost(volume, move, nodes.as_told(self._node))
+        found = attachments.with_stale_export(volume, move,
+                                              nodes.exporter(self._node))
         # After a deferred move to this node, the attachment may still record
         # the remote connection.
         own = found and nodes.connection_to(
@@ -141,14 +142,14 @@ class Exporting:
         handles = self._node.handles
         if move and move.phase is not state.Phase.COMPLETING:
             return survey.Survey({}, handles.devices(survey.names_of(
-                volume.id, move.move_id))).handle_is_on_clone(move)
+                volume.id, move.move_id))).is_handle_on_clone(move)
         if move:
             ensure_handle_on_all(self._node, move)
         else:
             ensure_handle_at_rest(self._node, volume, handles.survey())
         return True
 
-    def as_source(self, move: state.Move, volume: Volume | None) -> bool:
+    def make_for_source(self, move: state.Move, volume: Volume | None) -> bool:
         """Make the devices and the exports of a move's source.
 
         :returns: whether the handle stays, for an instance here or elsewhere
@@ -259,7 +260,7 @@ class Exporting:
         if self._node.exports.export_again(
                 volume.handle_id, to.initiator,
                 dict(to.properties, target_portal=portal),
-                devices.exported_path(self._node, volume)):
+                devices.ensure_exported_path(self._node, volume)):
             events.say(events.EXPORTED_AGAIN, volume=volume.id,
                        initiator=to.initiator)
         if portal != to.portal:
@@ -270,7 +271,7 @@ class Exporting:
                           move: state.Move | None) -> None:
         node, handle_id = self._node, volume.handle_id
         unnamed = nodes.unnamed_exports(node, volume, move)
-        if unnamed and attachments.by_attachment(
+        if unnamed and attachments.names_all_users(
                 volume, volume.is_migrated_by_cinder):
             # After a deferred move the source needs no export any more.
             left = bool(move and move.is_deferred and move.committed
@@ -283,8 +284,8 @@ class Exporting:
 
     # -- quick check
 
-    def lacks(self, volume: Volume, remote: set[str],
-              unfinished: Callable[[], set[str]]) -> bool:
+    def needs_work(self, volume: Volume, remote: set[str],
+                   unfinished: Callable[[], set[str]]) -> bool:
         """Return whether an export of a volume at rest needs work.
 
         :param remote: iSCSI names of its exports
@@ -304,17 +305,18 @@ class Exporting:
                present: survey.Survey, tried: bool = False) -> bool:
         """Return whether a volume's exports differ from its attachments.
 
-        :param remote: as for :meth:`lacks`
-        :param unfinished: as for :meth:`lacks`
+        :param remote: as for :meth:`needs_work`
+        :param unfinished: as for :meth:`needs_work`
         :param present: the devices and LVs of this node
         :param tried: whether making its missing exports has just failed
         """
         device = present.export_device(volume.handle_id)
         return bool(
             device and not device.opened  # its export has ended
-            or attachments.unnamed(volume, None, nodes.as_told(self._node),
-                                   remote)
-            or not tried and self.lacks(volume, remote, unfinished))
+            or attachments.exports_without_attachment(
+                volume, None, nodes.exporter(self._node),
+                remote)
+            or not tried and self.needs_work(volume, remote, unfinished))
 
 
 def ensure_handle_at_rest(node: Node, volume: Volume,
@@ -324,7 +326,7 @@ def ensure_handle_at_rest(node: Node, volume: Volume,
     :param present: the devices and LVs of this node
     :raises MissingData: if its LV is gone, or its copy was never completed
     """
-    check_arrived(node, volume, present)
+    check_no_lost_record(node, volume, present)
     node.handles.ensure_handle_on_lv(
         volume.id, volume.name, volume.backing_bytes(), present.lvs)
 
@@ -366,7 +368,8 @@ def _do_all(volume_id: str, parts: Iterable[Callable[[], Any]]) -> None:
         raise failure
 
 
-def check_arrived(node: Node, volume: Volume, present: survey.Survey) -> None:
+def check_no_lost_record(node: Node, volume: Volume, present: survey.Survey
+                         ) -> None:
     """Check that no metadata LV of a lost move record is left.
 
     Otherwise some regions may still be at an unknown source.

@@ -124,7 +124,7 @@ def extend_at(reconciler: reconcile.Reconciler, home: str, volume_id: str,
     volume = node.volumes.volume(volume_id)
     if volume is None:
         raise exceptions.StaleMove(volume=volume_id)
-    _repeat(node, volume, lambda: rpc.at(
+    _repeat(node, volume, lambda: rpc.call_at(
         home, extend_part, reconciler, volume_id, size_gib))
 
 
@@ -209,9 +209,9 @@ def _extend_elsewhere(reconciler: reconcile.Reconciler, volume: Volume,
         answer
     """
     for host, connection in nodes.remote_from(reconciler.node, volume):
-        rpc.at(host, remote_attachment.begin_for_home, reconciler.node,
-               volume.id, dict(connection.properties, size_gib=size_gib),
-               attachments.of_request(volume))
+        rpc.call_at(host, remote_attachment.begin_for_home, reconciler.node,
+                    volume.id, dict(connection.properties, size_gib=size_gib),
+                    attachments.as_sent(volume))
 
 
 def _check(reconciler: reconcile.Reconciler, volume: Volume,

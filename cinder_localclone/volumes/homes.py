@@ -63,7 +63,7 @@ def why_not_here(node: Node, volume: Volume) -> str:
     if not other:
         return ''
     try:
-        found = rpc.at(other, has_lv, node, volume.id, volume.name)
+        found = rpc.call_at(other, has_lv, node, volume.id, volume.name)
     except exceptions.LocalCloneError as exc:
         return ('its LV is not on %s, and it is unknown whether it is on %s: '
                 '%s' % (node.host, other, exc))

@@ -60,7 +60,8 @@ def end_dead(node: Node, moment: datetime.datetime,
     :param of: the volume statuses of these operations
     """
     _forget_asked(node)
-    for volume_id in node.interrupted.older(node.host, moment, of):
+    for volume_id in node.interrupted.volumes_unchanged_since(node.host,
+                                                              moment, of):
         nodes.attempt(
             node, volume_id,
             functools.partial(_end_dead, node, volume_id),

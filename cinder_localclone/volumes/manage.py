@@ -35,8 +35,8 @@ LOG = logging.getLogger(__name__)
 Reference = Mapping[str, str]
 
 
-def referred(node: Node, lvs: manageable.LVs, reference: Reference
-             ) -> lvm_reports.LogicalVolume:
+def lv_of_reference(node: Node, lvs: manageable.LVs, reference: Reference
+                    ) -> lvm_reports.LogicalVolume:
     """Return the LV of a reference.
 
     :raises CannotManage: if the LV does not exist, or the reference is invalid
@@ -125,7 +125,7 @@ def _find_adoptable(node: Node, volume_id: str, reference: Reference
     mine = adopted(lvs, 'volume').get(volume_id)
     if mine:
         return mine
-    lv = referred(node, lvs, reference)
+    lv = lv_of_reference(node, lvs, reference)
     reason = manageable.why_no_volume(lv, node.lvm.pool, known(node, lvs))
     if reason:
         raise exceptions.CannotManage(

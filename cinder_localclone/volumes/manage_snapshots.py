@@ -90,7 +90,7 @@ def _whereabouts(node: Node, snapshot_id: str,
             silent.append(host)
             continue
         try:
-            size = rpc.at(host, find_size, node, snapshot_id, reference)
+            size = rpc.call_at(host, find_size, node, snapshot_id, reference)
         except (exceptions.CannotManage, exceptions.TooLate):
             raise
         except exceptions.LocalCloneError as exc:
@@ -156,7 +156,7 @@ def manage(node: Node, snapshot_id: str, reference: adoption.Reference
     if volume is None or volume.home != node.host:
         raise exceptions.StaleMove(volume=snapshot.volume_id)
     host, _size = _whereabouts(node, snapshot_id, reference)
-    return rpc.at(host, adopt, node, snapshot_id, reference)
+    return rpc.call_at(host, adopt, node, snapshot_id, reference)
 
 
 @rpc.method('manage_snapshot', rpc.SNAPSHOT, expected=(
@@ -208,7 +208,7 @@ def unmanage(node: Node, snapshot_id: str) -> None:
         raise exceptions.CannotUnmanage(
             volume=snapshot.volume_id, reason='it is encrypted by this '
             'driver, and so are its snapshots')
-    rpc.at(snapshot.node, disown, node, snapshot_id)
+    rpc.call_at(snapshot.node, disown, node, snapshot_id)
 
 
 @rpc.method('unmanage_snapshot', rpc.SNAPSHOT, expected=(

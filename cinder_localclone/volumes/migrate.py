@@ -83,7 +83,7 @@ def _is_node(node: Node, host: dict[str, typing.Any]) -> bool:
 
 
 # Twice the time: the home waits for the destination.
-@rpc.method('move_away', rpc.HOME, times=2, local={'asked_by': Asked.DRAIN},
+@rpc.method('move_away', rpc.HOME, times=2, on_peer={'asked_by': Asked.DRAIN},
             expected=(exceptions.Busy, exceptions.NotMovable,
                       exceptions.StaleMove))
 def move_away(node: Node, volume_id: str, peer: str, asked_by: Asked) -> None:
@@ -164,7 +164,7 @@ def create_copy(node: Node, copy: Volume) -> None:
             raise exceptions.IsDeferred(
                 volume=volume_id, host=node.host)
         policy.check_copy(node, volume, copy)
-        for left in cleanup.here(node, volume_id):
+        for left in cleanup.pending_here(node, volume_id):
             cleanup.take_down(node, left)
         _check_handle(node, volume_id, copy)
         if copy.provider_id is not None:

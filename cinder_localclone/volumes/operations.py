@@ -55,7 +55,7 @@ def go_forward(reconciler: reconcile.Reconciler, volume_id: str) -> None:
         move = _move(reconciler, volume_id)
         if move and move.committed and move.phase is Phase.STARTING:
             _check_here(reconciler, move, move.source)
-            source.source_released(node, move)
+            source.begin_hydration(node, move)
         else:
             reconciler.reconcile_locked(volume_id)
 

@@ -72,7 +72,7 @@ class Reconciler:
 
     # -- a volume
 
-    @rpc.answers(peers.reconcile)
+    @rpc.implements(peers.reconcile)
     def reconcile(self, volume_id: str) -> None:
         """Take all of this node's steps for a volume.
 
@@ -181,7 +181,7 @@ class Reconciler:
             return  # delete_volume removes it
         present = self.node.handles.survey()
         if volume.visible_id:
-            exports.check_arrived(self.node, volume, present)
+            exports.check_no_lost_record(self.node, volume, present)
             migrate.reconcile_copy(self.node, volume)
             self.exporting.try_to_reconcile(volume, None)
         else:
@@ -211,7 +211,7 @@ class Reconciler:
         if volume is None or not move.committed:
             return False  # the source decides
         if quick_check.is_being_deleted(volume, self.node.handles.survey):
-            self.copying.hindered(move)  # a delete removes it
+            self.copying.note_failed_check(move)  # a delete removes it
             return False
         try:
             if (move.phase in (Phase.STARTING, Phase.MIGRATING)
@@ -225,7 +225,7 @@ class Reconciler:
                 return False
             destination.complete(self.node, move)
         except Exception:  # other copies may run, whatever the error
-            self.copying.hindered(move)
+            self.copying.note_failed_check(move)
             if move.phase is Phase.COMPLETING:  # all of it is here
                 devices.reconcile(self.node, volume, volume.name)
             raise
@@ -244,7 +244,7 @@ class Reconciler:
         # Read again, because the rebuild may have taken a while.
         found = self.node.volumes.volume(move.volume_id)
         if found is None:
-            self.copying.hindered(move)  # it must not block the queue
+            self.copying.note_failed_check(move)  # it must not block the queue
             return False
         self.exporting.try_to_reconcile(found, move)
         devices.reconcile(self.node, found, found.name)
@@ -268,14 +268,14 @@ class Reconciler:
         volume = self.node.volumes.volume(move.volume_id)
         present = self.node.handles.survey()
         if volume is not None and present.handle(move.volume_id):
-            if present.handle_is_on_clone(move):
+            if present.is_handle_on_clone(move):
                 self.exporting.try_to_export(volume, move)
             devices.reconcile(self.node, volume, volume.name)
 
     # -- a move from this node
 
     def _as_source(self, move: state.Move, volume: Volume | None) -> None:
-        stays = self.exporting.as_source(move, volume)
+        stays = self.exporting.make_for_source(move, volume)
         if volume is not None:
             self.exporting.try_to_withdraw(volume, move)
         if move.keeps_handle and volume is not None:
@@ -310,7 +310,7 @@ class Reconciler:
         with self.copying.round(moves):
             looked_at = {
                 move.volume_id for move in moves
-                if all_of_them or not self.copying.still_waits(move)
+                if all_of_them or not self.copying.only_waits(move)
             }.difference(() if all_of_them else quick_check.exported_on(
                 self.node, moves))
             # Local work first; the other moves may have to wait for a peer.
@@ -345,7 +345,7 @@ class Reconciler:
         links = self.node.handles.links()
         # Each difference is checked again under the volume's lock.
         asking_once = dataclasses.replace(
-            self.node, is_at=nodes.remembered(self.node.is_at))
+            self.node, is_at=nodes.cached_is_at(self.node.is_at))
         for volume_id, volume in home.items():
             if volume_id in moving or quick_check.is_left_alone(
                     volume, lambda: survey):
@@ -368,7 +368,7 @@ class Reconciler:
         known = {volume.handle_id for volume in home.values()}
         self._attempt_all({
             *survey.volumes_above(group),
-            *self.node.volumes.misplaced(self.node.host),
+            *self.node.volumes.volumes_with_wrong_host(self.node.host),
         } - known - waiting - set(survey.snapshots(group)))
         devices.sweep(self.node, survey, links)
         self.encrypted.resume_reencryptions(home.values(), survey)
@@ -389,7 +389,7 @@ class Reconciler:
         unfinished = functools.cache(self.node.exports.unfinished)
         return failed | self.exporting.sweep([
             volume_id for volume_id, volume in home.items()
-            if volume_id not in moving and self.exporting.lacks(
+            if volume_id not in moving and self.exporting.needs_work(
                 volume, remote().get(volume_id, set()), unfinished)])
 
     def _attempt_all(self, volume_ids: Iterable[str]) -> None:

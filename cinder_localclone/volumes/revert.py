@@ -53,13 +53,14 @@ def revert(reconciler: reconcile.Reconciler, volume_id: str,
         volume = snapshots.at_home(node, volume_id, reconciler.progress)
         _check_reverting(volume)
         devices.ensure_closed(node, volume_id)
-        snapshot = snapshots.located(node, snapshot_id)
+        snapshot = snapshots.with_node(node, snapshot_id)
         host, encryption = snapshot.node, _encryption(volume, snapshot)
         new, old = str(uuid.uuid4()), volume.name
         if host == node.host:
             _make(node, volume, snapshot_id, new)
         else:
-            rpc.at(host, create_backing, node, volume_id, snapshot_id, new)
+            rpc.call_at(host, create_backing, node, volume_id, snapshot_id,
+                        new)
         node.lvm.mark_uncommitted(old)
         # Failed moves may have left source devices above it.
         cleanup.withdraw_above(node, old)
@@ -152,7 +153,7 @@ def _check_reverting(volume: Volume) -> None:
 def _make(node: Node, volume: Volume, snapshot_id: str, new: str) -> None:
     snapshots.check_pool(node)
     with node.lock(snapshot_id):
-        image = snapshots.present(node, snapshot_id)
+        image = snapshots.on_this_node(node, snapshot_id)
         extra = image.extra_bytes
         lv = node.volumes.lv_name(new)
         node.lvm.create_copy(

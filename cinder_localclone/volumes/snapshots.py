@@ -147,7 +147,7 @@ def create(reconciler: Reconciler, snapshot_id: str, volume_id: str,
             raise exceptions.TooLate(what='Snapshot ' + snapshot_id)
         check_copied(node, volume, reconciler.progress)
         home = volume.home
-        rpc.at(home, take, reconciler, snapshot_id)
+        rpc.call_at(home, take, reconciler, snapshot_id)
         return rows.location(home)
     location: str = when_copied(seconds, attempt)
     return location
@@ -192,7 +192,7 @@ def delete(node: Node, snapshot_id: str) -> None:
     if snapshot is None or not snapshot.node:
         return
     try:
-        rpc.at(snapshot.node, remove, node, snapshot_id)
+        rpc.call_at(snapshot.node, remove, node, snapshot_id)
     except exceptions.LocalCloneError as exc:
         LOG.warning('Snapshot %(snapshot)s is deleted, but %(host)s could not '
                     'remove its data now and tries again later: '
@@ -220,7 +220,7 @@ def _remove(node: Node, snapshot_id: str) -> None:
 
 # -- read
 
-def located(node: Node, snapshot_id: str) -> rows.Snapshot:
+def with_node(node: Node, snapshot_id: str) -> rows.Snapshot:
     """Return a snapshot with a node.
 
     :raises MissingData: if no node has it
@@ -233,7 +233,7 @@ def located(node: Node, snapshot_id: str) -> rows.Snapshot:
     return snapshot
 
 
-def present(node: Node, snapshot_id: str) -> rows.Snapshot:
+def on_this_node(node: Node, snapshot_id: str) -> rows.Snapshot:
     """Return a snapshot of this node; the caller holds its lock.
 
     :raises MissingData: if this node does not have it, or it is deleted
@@ -258,7 +258,7 @@ def connect(node: Node, snapshot_id: str, connector: objects.Connector
     :raises Refused: if the host has no iSCSI initiator
     """
     with node.lock(snapshot_id):
-        snapshot = present(node, snapshot_id)
+        snapshot = on_this_node(node, snapshot_id)
         local = node.is_at(connector, node.host)
         if not (local or connector.get('initiator')):
             raise exceptions.Refused(
@@ -298,7 +298,8 @@ def disconnect(node: Node, snapshot_id: str,
     if snapshot is None or not snapshot.node:
         return
     try:
-        rpc.at(snapshot.node, end_connections, node, snapshot_id, connector)
+        rpc.call_at(snapshot.node, end_connections, node, snapshot_id,
+                    connector)
     except exceptions.LocalCloneError as exc:
         LOG.warning('The connection of snapshot %(snapshot)s could not be '
                     'ended now; %(host)s tries again: %(error)s',
@@ -371,18 +372,18 @@ def _recognize(node: Node, snapshot: rows.Snapshot,
 
     :param lv: with its tags
     """
-    here, said = names.on(node.host), names.with_fact(lv.tags, 'on')
+    here, said = names.node_tag(node.host), names.with_fact(lv.tags, 'on')
     if snapshot.node == node.host:
         if here not in said:
             return  # it is unknown whether the row means this LV
         for tag in sorted(said - {here}):
             with node.try_lock(snapshot.id):
                 node.lvm.unmark(lv.name, tag)
-    elif (snapshot.node and names.on(snapshot.node) in said
+    elif (snapshot.node and names.node_tag(snapshot.node) in said
           and names.same_backend(snapshot.node, node.host)
           # A host with a running service is another node, whatever its disks
           # say.
-          and not node.services.by_host().get(snapshot.node)):
+          and not node.services.alive_by_host().get(snapshot.node)):
         with node.try_lock(snapshot.id):
             # First, because this tag identifies the LV after another renaming.
             if here not in said:

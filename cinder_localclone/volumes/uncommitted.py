@@ -216,7 +216,7 @@ def _is_seen(node: Node, recorded: rows.Uncommitted,
         return False  # for example during a revert
     if recorded.home == node.host:
         return recorded.lv != lv.name and recorded.lv in node.lvm.lvs()
-    return names.same_backend(recorded.home, node.host) and rpc.at(
+    return names.same_backend(recorded.home, node.host) and rpc.call_at(
         recorded.home, uuid_of, node, recorded.lv) not in ('', lv.uuid)
 
 

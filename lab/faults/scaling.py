@@ -122,8 +122,8 @@ def _lvs(smaller, larger):
                       *args))
     _wrap(lvm, 'volumes', lambda real, *args: reported(real(*args), larger))
     # Of a pool, which is as large as it says.
-    _wrap(reports, 'unfilled', lambda real, lvs: smaller(real(lvs)))
-    for each in ('holes', 'unmapped'):
+    _wrap(reports, 'bytes_to_write', lambda real, lvs: smaller(real(lvs)))
+    for each in ('largest_holes', 'all_holes'):
         _wrap(_module('storage.privsep.thin_pool'), each,
               lambda real, group, name, size, *args: real(
                   group, name, smaller(size), *args))

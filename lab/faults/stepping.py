@@ -62,7 +62,8 @@ EFFECTS = {
         'remove', 'resume'),
     'storage.privsep.block': ('read_head', 'zero_head', 'flush',
                               'discard', 'disable_discards'),
-    'storage.privsep.thin_pool': ('holes', 'release', 'unmapped'),
+    'storage.privsep.thin_pool': ('largest_holes', 'release_metadata_snapshot',
+                                  'all_holes'),
     'storage.privsep.refill': ('refill',),
     'storage.privsep.iscsiadm': (
         'record_target', 'login', 'rescan', 'end_session',

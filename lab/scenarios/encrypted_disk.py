@@ -72,7 +72,7 @@ class EncryptedDisk(disks.Disk):
         """Of its LV, at its home."""
         return volumes.backing_path(self.lab, self.volume)
 
-    def opened_by(self, node, key):
+    def tokens_with_role(self, node, key):
         """Whether a key opens it, where it is."""
         return volumes.opens(node, self.lv_path(), key)
 

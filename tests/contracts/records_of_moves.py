@@ -221,15 +221,15 @@ class Contract(records_bench.Contract):
                 {each.move_id for each in self.moves.moves_of(host)})
 
     def test_readable__all(self):
-        self.assertEqual([], self.moves.readable())
+        self.assertEqual([], self.moves.readable_moves())
         move = self.begin()
         other = self.begin(volume=self.row(self.create(C, status='in-use')))
-        self.assertEqual({move, other}, set(self.moves.readable()))
+        self.assertEqual({move, other}, set(self.moves.readable_moves()))
 
     def test_readable__of_a_volume_that_was_deleted(self):
         move = self.moves.commit(self.begin())
         self.rows.destroy(self.volume)
-        found, = self.moves.readable()
+        found, = self.moves.readable_moves()
         self.assertEqual((A, '', 0), (
             found.source, found.destination, found.volume_gib))
         self.assertEqual([], self.moves.moves_of(B))
@@ -440,7 +440,7 @@ class Contract(records_bench.Contract):
         move = self.end(self.moves.commit(self.begin()))
         row = self.row()
         self.moves.finish(move, Event.SOURCE_REMOVED)
-        self.assertEqual([], self.moves.readable())
+        self.assertEqual([], self.moves.readable_moves())
         after = self.row()
         self.assertEqual('success', after.migration_status)
         self.assertEqual((row.host, row.name), (after.host, after.name))
@@ -489,4 +489,4 @@ class Contract(records_bench.Contract):
         move = self.end(self.moves.commit(self.begin()))
         self.rows.destroy(self.volume)
         self.moves.finish(move, Event.SOURCE_REMOVED)
-        self.assertEqual([], self.moves.readable())
+        self.assertEqual([], self.moves.readable_moves())

@@ -109,13 +109,17 @@ class Contract(records_bench.Contract):
         before = self.rows.now()
         self.put(status=status)
         after = self.rows.now() + datetime.timedelta(microseconds=1)
-        self.assertEqual([], self.interrupted.older(A, before))
-        self.assertEqual([self.volume], self.interrupted.older(A, after))
+        self.assertEqual([],
+                         self.interrupted.volumes_unchanged_since(A, before))
+        self.assertEqual([self.volume],
+                         self.interrupted.volumes_unchanged_since(A, after))
         for host in (B, 'a', 'aa@l'):
-            self.assertEqual([], self.interrupted.older(host, after))
-        self.assertEqual([], self.interrupted.older(A, after, ('deleting',)))
+            self.assertEqual(
+                [], self.interrupted.volumes_unchanged_since(host, after))
+        self.assertEqual([], self.interrupted.volumes_unchanged_since(
+            A, after, ('deleting',)))
         self.put(status='in-use')
-        self.assertEqual([], self.interrupted.older(
+        self.assertEqual([], self.interrupted.volumes_unchanged_since(
             A, self.rows.now() + datetime.timedelta(microseconds=1)))
 
     @ddt.data(('extending', 'detached', GIB, 'available'),
@@ -420,11 +424,12 @@ class Contract(records_bench.Contract):
     # -- services, and what is lost with a node
 
     def test_by_host__all(self):
-        self.assertEqual(dict.fromkeys(ZONES, True), self.services.by_host())
+        self.assertEqual(dict.fromkeys(ZONES, True),
+                         self.services.alive_by_host())
 
     def test_forget_service__once(self):
         self.assertIs(True, self.decommission.forget_service(B))
-        self.assertEqual({A, C}, set(self.services.by_host()))
+        self.assertEqual({A, C}, set(self.services.alive_by_host()))
         for host in (B, 'x@l'):
             self.assertIs(False,
                           self.nothing(self.decommission.forget_service, host))
@@ -687,34 +692,40 @@ class Contract(records_bench.Contract):
         return self.row()
 
     def test_misplaced__a_home_that_was_written_late(self):
-        self.assertEqual([], self.nothing(self.volumes.misplaced, A))
+        self.assertEqual([],
+                         self.nothing(self.volumes.volumes_with_wrong_host, A))
         self.late()
         self.assertEqual([self.volume],
-                         self.nothing(self.volumes.misplaced, A))
+                         self.nothing(self.volumes.volumes_with_wrong_host, A))
         for host in (B, C, 'x@l'):
-            self.assertEqual([], self.nothing(self.volumes.misplaced, host))
+            self.assertEqual(
+                [], self.nothing(self.volumes.volumes_with_wrong_host, host))
 
     @ddt.data({'status': 'creating'}, {'status': 'downloading'},
               {'migration_status': 'migrating'})
     def test_misplaced__not_while_cinder_is_at_work(self, values):
         self.late(**values)
-        self.assertEqual([], self.nothing(self.volumes.misplaced, A))
+        self.assertEqual([],
+                         self.nothing(self.volumes.volumes_with_wrong_host, A))
 
     def test_misplaced__not_of_another_backend(self):
         self.put(host='b@other#p', service_uuid=self.rows.services[A])
-        self.assertEqual([], self.nothing(self.volumes.misplaced, A))
+        self.assertEqual([],
+                         self.nothing(self.volumes.volumes_with_wrong_host, A))
 
     def test_misplaced__by_a_name_in_other_letters(self):
         self.put(host='A@l#p', service_uuid=self.rows.services[A])
         self.assertEqual([self.volume],
-                         self.nothing(self.volumes.misplaced, A))
+                         self.nothing(self.volumes.volumes_with_wrong_host, A))
         self.assertTrue(self.volumes.correct_home(self.row(), A))
-        self.assertEqual([], self.nothing(self.volumes.misplaced, A))
+        self.assertEqual([],
+                         self.nothing(self.volumes.volumes_with_wrong_host, A))
 
     def test_misplaced__neither_end_of_a_move(self):
         self.moves.commit(self.begin())
         for host in (A, B):
-            self.assertEqual([], self.nothing(self.volumes.misplaced, host))
+            self.assertEqual(
+                [], self.nothing(self.volumes.volumes_with_wrong_host, host))
 
     def test_correct_home__with_its_pool(self):
         volume = self.late()

@@ -346,7 +346,7 @@ def snapshot_keeps_its_moment(bench: Bench) -> None:
     same({'snapshot': snapshot, 'of': volume},
          {key: value for key, value in facts(bench, name).items()
           if key in ('snapshot', 'of')})
-    same(True, names.on(bench.host) in found.tags)
+    same(True, names.node_tag(bench.host) in found.tags)
     bench.write(handle, 0, 'new')
     same(True, bench.handles.ensure_handle_on_snapshot(snapshot, GIB))
     same(False, bench.handles.ensure_handle_on_snapshot(snapshot, GIB))
@@ -693,14 +693,14 @@ def clone_says_what_is_left_to_be_done(bench: Bench) -> None:
     """On record on its metadata LV."""
     with cloned(bench) as found:
         move = found.move
-        same((False, False), (bench.clones.is_unmapped(move),
+        same((False, False), (bench.clones.needs_hole_search(move),
                               bench.clones.begin_swap(move)))
         for tag in (names.DEFERRED, names.UNMAPPED):
             bench.lvm.mark(names.metadata_lv(move.move_id), tag)
-        same((True, True), (bench.clones.is_unmapped(move),
+        same((True, True), (bench.clones.needs_hole_search(move),
                             bench.clones.begin_swap(move)))
-        bench.clones.note_mapped(move)
-        same((False, True), (bench.clones.is_unmapped(move),
+        bench.clones.note_holes_searched(move)
+        same((False, True), (bench.clones.needs_hole_search(move),
                              bench.clones.begin_swap(move)))
         bench.clones.end_swap(move)
         same(False, bench.clones.begin_swap(move))

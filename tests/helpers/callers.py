@@ -16,20 +16,20 @@ def delete(node, volume):
     """The driver deletes a volume, wherever its home is."""
     recorded = node.volumes.volume(volume.id)
     if recorded is not None:
-        rpc.at_home(deletion.delete, node, recorded)
+        rpc.call_at_home(deletion.delete, node, recorded)
 
 
 def unmanage(node, volume_id):
     """The driver leaves the LV of a volume, wherever its home is."""
     recorded = node.volumes.volume(volume_id)
     if recorded is not None:
-        rpc.at_home(managing.unmanage, node, recorded)
+        rpc.call_at_home(managing.unmanage, node, recorded)
 
 
 def revert(reconciler, volume_id, snapshot_id):
     """The driver reverts a volume, wherever its home is."""
-    rpc.at_home(reverting.revert, reconciler,
-                reconciler.node.volumes.volume(volume_id), snapshot_id)
+    rpc.call_at_home(reverting.revert, reconciler,
+                     reconciler.node.volumes.volume(volume_id), snapshot_id)
 
 
 def has_lv(world):

@@ -35,7 +35,7 @@ class CommandCase(testtools.TestCase):
         for name in main.TALKATIVE:
             self.useFixture(fixtures.FakeLogger(name))
         self.backend = Application.made = mock.MagicMock()
-        self.backend.db.moves.readable.return_value = []
+        self.backend.db.moves.readable_moves.return_value = []
         self.backend.find.side_effect = str  # as if each had its id's name
         self.useFixture(fixtures.MockPatchObject(
             main, 'LocalClone', Application))

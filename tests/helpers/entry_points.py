@@ -39,7 +39,8 @@ ENTRY_POINTS = {
             'skip_activation', 'transactions', 'volumes', 'zero',
             'zero_decrypted'},
     'header_lock': set(), 'memory': set(), 'process': set(),
-    'reencrypt_process': {'is_running', 'obstacle', 'running', 'said', 'start',
+    'reencrypt_process': {'is_running', 'obstacle', 'running',
+                          'progress_output', 'start',
                           'stop', 'stop_sessions'},
     'cryptsetup_keys': {'add_key', 'begin_reencryption', 'end_reencryption',
                         'format_luks1',
@@ -48,8 +49,9 @@ ENTRY_POINTS = {
     'sealed_keys': {'end_reencryption', 'forget', 'open_device', 'resize',
                     'seal', 'volumes'},
     'sysfs': set(),
-    'refill': {'forget_read', 'local', 'refill'},
-    'thin_pool': {'block', 'check', 'holes', 'release', 'unmapped'},
+    'refill': {'forget_read', 'local_regions', 'refill'},
+    'thin_pool': {'all_holes', 'block_size', 'check_metadata_writable',
+                  'largest_holes', 'release_metadata_snapshot'},
 }
 
 

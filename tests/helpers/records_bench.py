@@ -270,11 +270,12 @@ class Contract:
         db = types.SimpleNamespace(**self.plain)
         volumes = [self.rows.row(each) for each in self.ids]
         return ([each and self._columns(each) for each in volumes],
-                sorted(db.moves.readable(), key=lambda each: each.move_id),
+                sorted(db.moves.readable_moves(),
+                       key=lambda each: each.move_id),
                 db.snapshots.snapshots(self.snapshot_ids),
                 [(each.volume_id, bool(each.stalled))
                  for each in db.queue.copies(A)],
-                sorted(db.services.by_host()))
+                sorted(db.services.alive_by_host()))
 
     @staticmethod
     def _columns(volume):

@@ -22,7 +22,7 @@ class Case(encrypted_attach_case.Case):
         return self.world.headers[self.volume.id]
 
     def expected(self):
-        return pinning.of_row(self.volume.encryption)
+        return pinning.recorded_in_row(self.volume.encryption)
 
     def use(self, node=None, host='a'):
         """A guest has it."""

@@ -66,14 +66,14 @@ class Begun(move_steps_case.Base):
 
     def not_seen_again(self, error, sweeps=1):
         """What is copied again can't be seen just then."""
-        inner, seen = worlds.SimClones.unmapped, []
+        inner, seen = worlds.SimClones.unmapped_blocks, []
 
         def some(stack, *args):
             seen.append(True)
             if len(seen) > sweeps:
                 raise error
             return inner(stack, *args)
-        return mock.patch.object(worlds.SimClones, 'unmapped', some)
+        return mock.patch.object(worlds.SimClones, 'unmapped_blocks', some)
 
     def hide(self, region):
         """A guest writes to a part of it."""

@@ -61,7 +61,7 @@ class WalksTest(testtools.TestCase):
         sim = self.world.nodes[host]
         interrupted = mock.create_autospec(records.Interrupted, instance=True)
         interrupted.now.return_value = datetime.datetime(2026, 11, 28)
-        interrupted.older.return_value = []
+        interrupted.volumes_unchanged_since.return_value = []
         interrupted.lost_deletes.return_value = []
         return types.SimpleNamespace(
             node=dataclasses.replace(sim.node, interrupted=interrupted),

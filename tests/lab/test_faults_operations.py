@@ -55,10 +55,12 @@ READERS = {
             'extent_size', 'free_of_disks', 'physical_volumes',
             'archive_space'},
     'lio': {'is_exported'},
-    'thin_pool': {'block', 'check'}, 'refill': {'forget_read', 'local'},
+    'thin_pool': {'block_size', 'check_metadata_writable'},
+    'refill': {'forget_read', 'local_regions'},
     'links': {'targets'},
     'cryptsetup_keys': {'test', 'test_backup', 'test_ended'},
-    'reencrypt_process': {'is_running', 'obstacle', 'running', 'said',
+    'reencrypt_process': {'is_running', 'obstacle', 'running',
+                          'progress_output',
                           'stop_sessions'}, 'sealed_keys': {'volumes'},
     'cryptsetup': {'damaged_copies', 'dump', 'luks_uuid', 'payload_sectors',
                    'version'},
@@ -247,9 +249,9 @@ class ScalingTest(testtools.TestCase):
         for name in ('create_thick', 'create_thin', 'extend', 'volumes',
                      'zero', 'zero_decrypted'):
             self.real('storage.privsep.lvm', name)
-        self.real('storage.privsep.thin_pool', 'holes')
-        self.real('storage.privsep.thin_pool', 'unmapped')
-        self.real('core.formats.lvm_reports', 'unfilled', 1600)
+        self.real('storage.privsep.thin_pool', 'largest_holes')
+        self.real('storage.privsep.thin_pool', 'all_holes')
+        self.real('core.formats.lvm_reports', 'bytes_to_write', 1600)
         cleared = self.useFixture(fixtures.MockPatch(
             'cinder.volume.volume_utils.clear_volume')).mock
         self.cleared = cleared.mock_calls
@@ -334,7 +336,7 @@ class ScalingTest(testtools.TestCase):
     def test_sizes(self):
         self.create_thin('g', 'pool', 'volume-x', 1600, [], 30)
         self.extend('g', 'volume-x', 1600, 30)
-        self.holes('g', 'volume-x', 1600, 64, 30)
+        self.largest_holes('g', 'volume-x', 1600, 64, 30)
         self.zero_decrypted('g', 'volume-x', names.crypt(V), 1600, 3200, 30)
         self.assertEqual([('g', 'pool', 'volume-x', 100, [], 30),
                           ('g', 'volume-x', 100, 30),

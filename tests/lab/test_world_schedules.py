@@ -720,7 +720,7 @@ class HeldBackTest(testtools.TestCase):
         self.cloud.world.pool = pool
         before, lv = self.node.lvs[self.volume.name][0], self.volume.name
         self.node.disk.write(lv, 0, 'new')
-        self.node.sim_clones._inner.unmapped(types.SimpleNamespace(
+        self.node.sim_clones._inner.unmapped_blocks(types.SimpleNamespace(
             destination_lv=lv, size_bytes=disks.GIB), 1)
         self.assertEqual('new' if flushed else before,
                          self.node.disk.flushed(lv)[0])

@@ -449,7 +449,7 @@ class DetachedBeforeSwapTest(remote_guest_case.Case):
         Then C ends the session that is down, and swaps the handle; what was
         written is flushed by the source's own disk.
         """
-        self.there.node.sessions._inner.is_away = self.is_away
+        self.there.node.sessions._inner.is_down = self.is_away
         self.commit()
         self.there.opened.clear()
         self.guest.node = None

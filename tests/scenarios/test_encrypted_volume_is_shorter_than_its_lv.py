@@ -197,7 +197,7 @@ class MoveTest(Base):
         self.forget_handle()
         with self.a.lock(self.volume.id):
             move = self.a.node.moves.move_of(self.volume.id)
-            source.source_released(self.a.node, move)
+            source.begin_hydration(self.a.node, move)
         self.world.settle()
         self.check_backing(self.b)
 
@@ -547,5 +547,5 @@ class RestoreTest(testtools.TestCase):
             'g', 'volume-' + SHADOW, 3 * BODY, '', frozenset(), thin=True)
         metadata = lvm_reports.LogicalVolume(
             'g', META, GIB, '', frozenset(names.tags(copied=1, extra=EXTRA)))
-        self.assertEqual(BODY, lvm_reports.unfilled(
+        self.assertEqual(BODY, lvm_reports.bytes_to_write(
             {each.name: each for each in (lv, metadata)}))

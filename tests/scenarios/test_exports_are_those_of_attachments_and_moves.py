@@ -82,18 +82,18 @@ class RuleTest(testtools.TestCase):
         move = phase and moving(phase, committed)
         self.assertEqual(hosts,
                          [host for host in (A, B, E)
-                          if volume_attachments.is_exported(found, move,
-                                                            host)])
+                          if volume_attachments.may_export(found, move,
+                                                           host)])
 
     def test_only_under_the_nodes_own_portal(self):
         found = volume(attachment('d', 'B:3260'), attachment('d2', 'E:3260'),
                        attachment('b'), attachment(None))
         for portal, hosts in (('B:3260', ['iqn.d']), ('E:3260', ['iqn.d2'])):
             self.assertEqual(hosts, [each.initiator for each
-                                     in volume_attachments.wanted(
+                                     in volume_attachments.to_export(
                                          found, None, node(B, portal))])
         self.assertEqual(
-            [], volume_attachments.wanted(found, None, node(E, 'E:3260')))
+            [], volume_attachments.to_export(found, None, node(E, 'E:3260')))
 
     def test_of_what_is_passed_through_the_name_says_from_where(self):
         """One of address and host is as the attachment says."""
@@ -105,23 +105,26 @@ class RuleTest(testtools.TestCase):
             found.host = here + '#p'
             at = node(here, *portals)
             self.assertEqual(
-                wanted, len(volume_attachments.wanted(found, None, at)))
+                wanted, len(volume_attachments.to_export(found, None, at)))
             self.assertEqual(
-                1 - wanted, len(volume_attachments.lost(found, None, at)))
+                1 - wanted,
+                len(volume_attachments.with_stale_export(found, None, at)))
         # Its end has yet to be recorded there.
-        self.assertEqual([], volume_attachments.lost(
+        self.assertEqual([], volume_attachments.with_stale_export(
             found, moving(Phase.MIGRATING, True), at))
-        self.assertEqual([], volume_attachments.lost(found, None, node(E)))
+        self.assertEqual([], volume_attachments.with_stale_export(found, None,
+                                                                  node(E)))
 
     def test_an_address_that_was_changed_ends_no_connection(self):
         found = volume(attachment('d', 'old:3260', 'iqn:d'))
         names = {'iqn:d', 'iqn:x'}
-        self.assertEqual({'iqn:x'}, volume_attachments.unnamed(
-            found, None, node(B, 'new:3260'), names))
-        self.assertEqual(names, volume_attachments.unnamed(
+        self.assertEqual({'iqn:x'},
+                         volume_attachments.exports_without_attachment(
+                             found, None, node(B, 'new:3260'), names))
+        self.assertEqual(names, volume_attachments.exports_without_attachment(
             found, moving(Phase.STARTING, True), node(E, 'new:3260'), names))
         # It is not the home's.
-        self.assertEqual(names, volume_attachments.unnamed(
+        self.assertEqual(names, volume_attachments.exports_without_attachment(
             found, None, node(E, 'new:3260'), names))
 
     def test_nor_that_of_the_source_of_a_deferred_move(self):
@@ -131,11 +134,15 @@ class RuleTest(testtools.TestCase):
         self.assertTrue(is_deferred.is_deferred)
         found = volume(attachment('e', 'old:3260', 'iqn:e'), host=E)
         ask = is_deferred, node(B, 'new:3260'), {'iqn:e', 'iqn:x'}
-        self.assertEqual({'iqn:x'}, volume_attachments.unnamed(found, *ask))
-        self.assertEqual({'iqn:e', 'iqn:x'}, volume_attachments.unnamed(
-            volume(host=E), *ask))
-        self.assertEqual({'iqn:e', 'iqn:x'}, volume_attachments.unnamed(
-            found, is_deferred, node(E, 'new:3260'), ask[2]))
+        self.assertEqual({'iqn:x'},
+                         volume_attachments.exports_without_attachment(found,
+                                                                       *ask))
+        self.assertEqual({'iqn:e', 'iqn:x'},
+                         volume_attachments.exports_without_attachment(
+                             volume(host=E), *ask))
+        self.assertEqual({'iqn:e', 'iqn:x'},
+                         volume_attachments.exports_without_attachment(
+                             found, is_deferred, node(E, 'new:3260'), ask[2]))
 
     @ddt.data(
         ('available', True), ('reserved', True), ('attaching', True),
@@ -148,14 +155,15 @@ class RuleTest(testtools.TestCase):
     @ddt.unpack
     def test_cinder_itself_has_no_attachment(self, status, expected):
         found = volume(attachment('d'), status=status)
-        self.assertIs(expected, volume_attachments.by_attachment(found, False))
-        self.assertFalse(volume_attachments.by_attachment(found, True))
+        self.assertIs(expected,
+                      volume_attachments.names_all_users(found, False))
+        self.assertFalse(volume_attachments.names_all_users(found, True))
 
     def test_nor_has_who_attaches_in_two_calls(self):
         for host, mountpoint, expected in (
                 (None, '/dev/vdb', False), (None, None, True),
                 ('d', '/dev/vdb', True)):
-            self.assertIs(expected, volume_attachments.by_attachment(volume(
+            self.assertIs(expected, volume_attachments.names_all_users(volume(
                 attachment(host, mountpoint=mountpoint)), False))
 
     def test_idle(self):
@@ -243,7 +251,7 @@ class LiveMoveOfServedTest(testtools.TestCase):
             lambda connector, at: at.startswith(connector['host'] + '@'))
         with kernel.running(), mock.patch.object(
                 reconcile.destination, 'build'), mock.patch.object(
-                reconcile.source, 'source_released'):
+                reconcile.source, 'begin_hydration'):
             reconcile.Reconciler(node).reconcile_locked(V)
         return node
 

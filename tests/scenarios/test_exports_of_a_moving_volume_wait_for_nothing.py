@@ -90,7 +90,7 @@ class OrderTest(reconcile_case.Base):
         self.assertIn(self.move_id, self.a.exports)
 
     def test_source_that_needs_nothing_now(self):
-        with mock.patch.object(copying.Copies, 'still_waits',
+        with mock.patch.object(copying.Copies, 'only_waits',
                                return_value=True), mock.patch.object(
                 self.a.reconciler, 'reconcile_locked') as reconcile:
             self.a.reconciler.reconcile_moves()

@@ -97,7 +97,7 @@ class RemoteNotesTest(remote_case.Passed):
         """It was reserved then, or another host had it."""
         meant = attach_case.attachment('x')
         self.volume.volume_attachment.append(meant)
-        asked = volume_attachments.of_request(self.volume)
+        asked = volume_attachments.as_sent(self.volume)
         self.a.connections.disconnect(self.volume.id, None, {
             **asked, self.attached.id: before})
         self.check_kept()
@@ -105,7 +105,7 @@ class RemoteNotesTest(remote_case.Passed):
     @ddt.data('all', 'unnamed')
     def test_by_force_in_time(self, newer):
         self.b.opened.clear()
-        asked = volume_attachments.of_request(self.volume)
+        asked = volume_attachments.as_sent(self.volume)
         if newer == 'unnamed':
             self.volume.volume_attachment.append(
                 attach_case.attachment(None))
@@ -142,7 +142,7 @@ class RemoteNotesTest(remote_case.Passed):
         unused = copy.copy(self.attached)
         unused.id = 'unused'
         self.volume.volume_attachment = [unused, self.attached]
-        asked = volume_attachments.of_request(self.volume)
+        asked = volume_attachments.as_sent(self.volume)
         for _request in range(2):
             self.a.connections.disconnect(
                 self.volume.id, self.connector, asked)
@@ -194,7 +194,7 @@ class MeantTest(attach_case.Base):
     def test_hosts_without_iscsi(self):
         self.attach('in-use', 'a', 'b')
         here, there = self.volume.volume_attachment
-        asked = volume_attachments.of_request(self.volume)
+        asked = volume_attachments.as_sent(self.volume)
         self.assertEqual(
             {here.id: {'host': 'a', 'initiator': None},
              there.id: {'host': 'b', 'initiator': None}}, asked)
@@ -264,7 +264,7 @@ class ExportedTest(attach_case.Base):
 
         Cinder would write this host into the row of what the other one has.
         """
-        asked = volume_attachments.of_request(self.volume)
+        asked = volume_attachments.as_sent(self.volume)
         self.connect(attach_case.ON_A)
         self.attach_at('a')
         self.assertRaises(
@@ -277,14 +277,14 @@ class ExportedTest(attach_case.Base):
         """The instance's other attachment, or the same one by a repeat."""
         self.volume.volume_attachment.append(
             attach_case.attachment(None))
-        asked = volume_attachments.of_request(self.volume)
+        asked = volume_attachments.as_sent(self.volume)
         self.attach_at(host)
         self.a.connections.connect(
             self.volume.id, attach_case.ELSEWHERE, asked)
         self.assertEqual({(self.volume.id, 'iqn.x')}, self.a.remote)
 
     def test_in_time_as_its_own_attachment_was_connected_since(self):
-        asked = volume_attachments.of_request(self.volume)
+        asked = volume_attachments.as_sent(self.volume)
         self.attach_at('x')
         self.a.connections.connect(
             self.volume.id, attach_case.ELSEWHERE, asked)
@@ -293,14 +293,14 @@ class ExportedTest(attach_case.Base):
     def test_what_no_attachment_is_for(self):
         """A client that attaches in two calls asks; its row comes last."""
         self.attach_at('a')
-        asked = volume_attachments.of_request(self.volume)
+        asked = volume_attachments.as_sent(self.volume)
         self.assertFalse(volume_attachments.is_late_to_connect(
             self.volume, attach_case.ELSEWHERE, asked))
 
     @ddt.data(True, False)
     def test_another_has_come_for_one_that_is_gone(self, is_late):
         """It may be for the one that is left, or for the one that is not."""
-        asked = volume_attachments.of_request(self.volume)
+        asked = volume_attachments.as_sent(self.volume)
         if is_late:
             asked.update(EARLIER)
         self.volume.volume_attachment.append(
@@ -320,7 +320,7 @@ class ExportedTest(attach_case.Base):
 
     def test_in_time_though_another_is_gone(self):
         """It ended meanwhile, as the request for it did."""
-        asked = volume_attachments.of_request(self.volume)
+        asked = volume_attachments.as_sent(self.volume)
         self.a.connections.connect(
             self.volume.id, attach_case.ON_B,
             {**asked, 'of an earlier try': None})
@@ -328,7 +328,7 @@ class ExportedTest(attach_case.Base):
 
     def test_in_time_beside_another_that_is_to_be_made(self):
         """A tenant may reserve the volume for its instance once more."""
-        asked = volume_attachments.of_request(self.volume)
+        asked = volume_attachments.as_sent(self.volume)
         self.volume.volume_attachment.append(
             attach_case.attachment(None))
         self.a.connections.connect(
@@ -441,7 +441,7 @@ class LiveTest(attach_case.Base):
         self.connect(attach_case.ON_B)
         self.attach('in-use', 'a', 'b')
         node = self.world.nodes[left['host'] + '@l']
-        asked = volume_attachments.of_request(self.volume)
+        asked = volume_attachments.as_sent(self.volume)
         self.volume.volume_attachment.append(
             attach_case.attachment(None))
         node.connections.disconnect(self.volume.id, left, asked)
@@ -523,7 +523,7 @@ class WaitedTest(attach_case.Base):
         return mock.patch.object(node, 'lock', lock)
 
     def test_to_connect(self):
-        asked = volume_attachments.of_request(self.volume)
+        asked = volume_attachments.as_sent(self.volume)
         with self.meanwhile(self.a, 'a'):
             self.assertRaises(
                 exceptions.Refused, self.a.connections.connect, self.volume.id,
@@ -534,7 +534,7 @@ class WaitedTest(attach_case.Base):
         """Its row is read when the lock is held."""
         self.attach('in-use', 'x')
         self.connect(attach_case.ELSEWHERE)
-        asked = volume_attachments.of_request(self.volume)
+        asked = volume_attachments.as_sent(self.volume)
         volumes = self.a.node.volumes
         inner = volumes.volume
 

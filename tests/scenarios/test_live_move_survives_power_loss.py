@@ -96,7 +96,7 @@ class Migration:
             pass
 
     def detach_source(self):
-        self.call(self.a, source.source_released)
+        self.call(self.a, source.begin_hydration)
         self.volume.volume_attachment = [attachment(B)]
 
     def detach_destination(self):
@@ -181,7 +181,7 @@ class LiveMoveTest(move_case.Base):
 
     def test_no_hydration_while_the_source_is_open(self):
         m, moving = self.started()
-        self.assertRaises(exceptions.SourceBusy, source.source_released,
+        self.assertRaises(exceptions.SourceBusy, source.begin_hydration,
                           m.a.node, moving)
         m.volume.volume_attachment = []  # os-reset_status
         m.world.settle()

@@ -158,7 +158,7 @@ class SwappedByNovaTest(Base):
              clone: device(clone, '9:2', '0 1 clone 9:0 9:1 9:4')})
         home.service.lvm.lvs.return_value = lvs
         home.service.node.handles.devices.return_value = {}
-        home.service.node.exports.opens_in_vain.return_value = False
+        home.service.node.exports.has_open_unexported.return_value = False
 
     def test_the_copy_ends_with_the_row_that_is_deleted(self):
         self.assertEqual(self.moving.destination_lv, self.deleted.name)

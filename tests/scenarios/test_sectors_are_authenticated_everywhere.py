@@ -61,7 +61,7 @@ class LayoutTest(testtools.TestCase):
             self.assertEqual(0, found.extra_bytes % (1 << 20))
             self.assertEqual(0, found.offset_bytes % 4096)
             self.assertTrue(0 <= found.offset_bytes - (16 << 20) < 3 << 20)
-            self.assertEqual(gib * GIB // 512, luks_integrity.provided(
+            self.assertEqual(gib * GIB // 512, luks_integrity.provided_sectors(
                 kind, (gib * GIB + found.extra_bytes) // 512,
                 found.offset_bytes // 512), (kind, gib))
 
@@ -90,7 +90,7 @@ class LayoutTest(testtools.TestCase):
             integrity='hmac-sha256', sector_size=4096)
         for sectors, found in ((33792, 496), (3072000, 2991912),
                                (4096000, 3999792)):
-            self.assertEqual(found, luks_integrity.provided(
+            self.assertEqual(found, luks_integrity.provided_sectors(
                 kind, sectors, (16 << 20) // 512))
 
     def test_without_tags(self):

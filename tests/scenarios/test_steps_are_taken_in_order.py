@@ -93,7 +93,7 @@ class OrderTest(testtools.TestCase):
                                                       'create_lv')):
             self.step(module, name)
         self.step(migrate, '_migrated', mock.Mock(volume_attachment=[]))
-        self.step(cleanup, 'here', ['left'])
+        self.step(cleanup, 'pending_here', ['left'])
         migrate.create_copy(self.node, mock.MagicMock(
             provider_id=None, handle_id='v'))
 
@@ -108,7 +108,8 @@ class OrderTest(testtools.TestCase):
         self.step(policy, 'check_copy')
         self.copy()
         self.assertEqual(
-            ['_migrated', 'check_copy', 'here', 'take_down', '_check_handle',
+            ['_migrated', 'check_copy', 'pending_here', 'take_down',
+             '_check_handle',
              'create_lv'], self.steps)
 
     def test_volume_with_the_secret_of_its_type_that_was_not_created(self):
@@ -128,7 +129,7 @@ class OrderTest(testtools.TestCase):
         change = mock.Mock(shared=set())
         self.node.crypt.header.return_value.reencryption = False
         self.step(pinning, 'check')
-        self.step(pinning, 'settled', volume_types.Recorded(1, 'k'))
+        self.step(pinning, 'after_reencryption', volume_types.Recorded(1, 'k'))
         self.step(rotate, '_strip', mock.Mock(key='k'))
         self.step(rotate, '_token')
         self.step(rotate, 'Change', change)
@@ -161,8 +162,9 @@ class OrderTest(testtools.TestCase):
         """What was noted before the clone failed is no measure after it."""
         brake = hydration.Brake()
         status = dm_tables.parse_clone_status(captured.BUSY)
-        pauses = [brake.pause(dataclasses.replace(status, mode=mode),
-                              reads, now)
+        pauses = [brake.seconds_to_pause(dataclasses.replace(status,
+                                                             mode=mode),
+                                         reads, now)
                   for mode, reads, now in (
                       ('rw', 0, 0), ('rw', 90, 9), ('ro', 180, 18),
                       ('rw', 270, 22))]

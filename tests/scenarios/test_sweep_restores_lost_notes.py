@@ -31,7 +31,7 @@ A, B, C = deferred_case.A, deferred_case.B, deferred_case.C
 
 
 def opened_by_a_boot(here):
-    return [each.volume_id for each in boot_plan.encrypted(
+    return [each.volume_id for each in boot_plan.to_unlock(
         survey.Survey(here.sim_lvm.lvs(), {}), upkeep.noted_of(
             here.node.crypt, here.node.sessions.recorded_remotes()))]
 

@@ -58,7 +58,7 @@ class Base(testtools.TestCase):
 
     def connect(self, connector):
         return self.a.connections.connect(
-            self.volume.id, connector, attachments.of_request(self.volume))
+            self.volume.id, connector, attachments.as_sent(self.volume))
 
     @contextlib.contextmanager
     def meanwhile(self, change):

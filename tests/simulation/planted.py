@@ -76,7 +76,7 @@ FAULTS = {
         "            - __import__('datetime').timedelta(seconds=ATTACHING)\n"
         '            for each in unsaid)'),
     'recorded before done: hydration may begin': (
-        'moves.source', 'source_released',
+        'moves.source', 'begin_hydration',
         'node.handles.flush_handle(move.volume_id)\n'
         '    released = node.moves.advance('
         'move, state.Event.SOURCE_DETACHED)',
@@ -113,7 +113,7 @@ FAULTS = {
         'moves.source', 'Flush.execute',
         'self._node.handles.flush_handle(volume.id)', 'pass'),
     'flush left out: a live move\'s source': (
-        'moves.source', 'source_released',
+        'moves.source', 'begin_hydration',
         'node.handles.flush_handle(move.volume_id)', 'pass'),
     'flush left out: before a copy is complete': (
         'moves.destination', 'MarkHydrated.execute',
@@ -129,7 +129,7 @@ FAULTS = {
         'moves.source', 'CheckClosed.execute',
         'devices.ensure_closed(self._node, volume.id)', 'pass'),
     'wait removed: source of a live move still open': (
-        'moves.source', 'source_released',
+        'moves.source', 'begin_hydration',
         'devices.ensure_closed(node, move.volume_id)', 'pass'),
     'wait removed: destination of a live move still open': (
         'moves.destination', 'roll_back_live',

@@ -320,11 +320,11 @@ class SimCrypt(crypt_interfaces.Crypt):
         """As privileged.secrets does, with the header as it is then."""
         self._insist_alone(volume_id, 'no slot')
         found = self._header(volume_id)
-        others = {each for token in self.header(volume_id).opened_by(
+        others = {each for token in self.header(volume_id).tokens_with_role(
             luks_header.Role.VOLUME) for each in token.keyslots} - {slot}
         if not others:
             raise encryption_exceptions.LastKey(path='p', slot=slot)
-        recovery = {each for token in self.header(volume_id).opened_by(
+        recovery = {each for token in self.header(volume_id).tokens_with_role(
             luks_header.Role.RECOVERY) for each in token.keyslots} - {slot}
         if key not in [found.slots[each] for each in others | recovery]:
             raise encryption_exceptions.WrongKey(path='p')
@@ -493,7 +493,7 @@ class SimCrypt(crypt_interfaces.Crypt):
         self.node.devices[names.crypt(volume_id)] = disks.sized(
             {'below': name}, min(row.size * disks.GIB, disks.size(handle)))
 
-    def drop_half(self, volume_id):
+    def remove_stray_integrity(self, volume_id):
         if names.crypt(volume_id) not in self.node.devices:
             self.node.devices.pop(names.integrity(volume_id), None)
 

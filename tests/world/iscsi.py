@@ -90,7 +90,7 @@ class SimExports(images.SimSnapshotExports, interfaces.Exports):
         return move_id in self.node.exports
 
     @staticmethod
-    def opens_in_vain(volume_id):
+    def has_open_unexported(volume_id):
         return False
 
     @staticmethod
@@ -171,7 +171,7 @@ class SimSessions(interfaces.Sessions):
     def may_be_attached_by(self, volume_id, user):
         return self.users.get(volume_id, user) == user
 
-    def has_begun(self, volume_id):
+    def was_just_attached(self, volume_id):
         return volume_id in self.begun
 
     def initiator(self):
@@ -243,7 +243,7 @@ class SimSessions(interfaces.Sessions):
     def end_other_remotes(self, volume_id, iqn):
         """There is one session for a volume here."""
 
-    def is_away(self, move):
+    def is_down(self, move):
         return any(self.node.world.nodes[host].is_away for host in (
             move.source, self.node.remotes.get(move.volume_id)) if host)
 

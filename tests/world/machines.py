@@ -91,13 +91,14 @@ class Machine:
 
     def _of_lvm(self, name):
         return next((lv.number for each, lv in self.lvs.items() if name in (
-            names.mapped(GROUP, each), names.mapped(GROUP, each, 'tpool'),
-            names.mapped(GROUP, each, 'tmeta'))), '')
+            names.mapped_name(GROUP, each),
+            names.mapped_name(GROUP, each, 'tpool'),
+            names.mapped_name(GROUP, each, 'tmeta'))), '')
 
     def name_of(self, number):
         found = [name for name, device in self.devices.items()
                  if device.number == number]
-        found += [names.mapped(GROUP, name, *['tpool'] * (name == POOL))
+        found += [names.mapped_name(GROUP, name, *['tpool'] * (name == POOL))
                   for name, lv in self.lvs.items() if lv.number == number]
         return (found + [''])[0]
 
@@ -131,7 +132,7 @@ class Machine:
         for name, lv in self.lvs.items():
             pool = name == POOL
             kernel.add(
-                names.mapped(GROUP, name, *['tpool'] * pool), lv.number,
+                names.mapped_name(GROUP, name, *['tpool'] * pool), lv.number,
                 '0 8 thin-pool %s 253:1 128 0 0' % lv.number if pool
                 else '0 8 thin %s 7' % self.lvs[POOL].number
                 if lv.attr.startswith('V') else '0 8 linear 8:1 0',
@@ -505,7 +506,7 @@ class Machines(fixtures.Fixture):
         with self.at(home):
             self.services[home].connections.connect(
                 volume.id, {'host': where, 'initiator': 'iqn.i'},
-                attachments.of_request(volume))
+                attachments.as_sent(volume))
         attachment.connector = {'host': where, 'initiator': 'iqn.i'}
         attachment.attach_status, attachment.connection_info = 'attached', {}
         volume.status = 'in-use'

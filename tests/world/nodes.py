@@ -437,12 +437,12 @@ class SimNode:
     def connect(self, volume, connector):
         """Cinder asks for a connection; it is not late."""
         return self.connections.connect(
-            volume.id, connector, attachments.of_request(volume))
+            volume.id, connector, attachments.as_sent(volume))
 
     def disconnect(self, volume, connector):
         """The same for its end."""
         self.connections.disconnect(
-            volume.id, connector, attachments.of_request(volume))
+            volume.id, connector, attachments.as_sent(volume))
 
     def move(self, volume, peer, live=False):
         """What the driver does in initialize_connection for a move."""

@@ -127,7 +127,7 @@ class SimMoves(Base, records.Moves):
     def is_move(self, move_id):
         return move_id in self.world.move_records
 
-    def readable(self):
+    def readable_moves(self):
         return self._all()
 
     def moves_of(self, host):
@@ -301,7 +301,7 @@ class SimVolumes(Base, records.Volumes):
                 'reverting', name_id):
             recorded.status = 'available'
 
-    def misplaced(self, host):
+    def volumes_with_wrong_host(self, host):
         return [row.id for row in self.world.volumes.values()
                 if self.world.has_service(host)
                 and row.service_uuid == self.world.service_of(host)
@@ -314,7 +314,7 @@ class SimVolumes(Base, records.Volumes):
         row = self.world.volumes.get(volume.id)
         if row is None or (row.host, row.name_id) != (
                 volume.host, volume.name_id) or (
-                volume.id not in self.misplaced(host)):
+                volume.id not in self.volumes_with_wrong_host(host)):
             return False
         row.host = '%s#%s' % (host, _pool(row.host))
         self._take_service(row, host)
@@ -438,7 +438,7 @@ class SimSecrets(Base, records.Secrets):
 
 class SimServices(Base, records.Services):
 
-    def by_host(self):
+    def alive_by_host(self):
         return {host: not node.dead for host, node in self.world.nodes.items()
                 if host not in self.world.forgotten}
 
@@ -519,7 +519,8 @@ class SimInterrupted(Base, records.Interrupted):
             and (not move.is_over or ends == len(committed))
             for move in committed)
 
-    def older(self, host, moment, of=statuses.LOST_WITH_SERVICE):
+    def volumes_unchanged_since(self, host, moment,
+                                of=statuses.LOST_WITH_SERVICE):
         return [row.id for row in self._at(host) if row.status in of
                 and row.updated_at and row.updated_at < moment]
 

@@ -265,10 +265,10 @@ def _doing(name):
 class Services(records.SimServices):
     """The database takes a service for dead a while after its end."""
 
-    def by_host(self):
+    def alive_by_host(self):
         now = self.world.scheduler.now
         return {host: alive or now - self.world.nodes[host].died < DOWN
-                for host, alive in super().by_host().items()}
+                for host, alive in super().alive_by_host().items()}
 
 
 class Exports(iscsi.SimExports):

@@ -91,7 +91,7 @@ class SimLvm(_Sim, storage.Lvm):
 
     def free_space(self, lvs=None):
         return lvm_reports.FreeSpace(
-            self.node.free - lvm_reports.unfilled(lvs or self.lvs()),
+            self.node.free - lvm_reports.bytes_to_write(lvs or self.lvs()),
             self.node.free, False)
 
     def pool_usage(self, lvs=None):
@@ -153,7 +153,7 @@ class SimLvm(_Sim, storage.Lvm):
         name = names.snapshot_lv(snapshot_id)
         self._take(origin, name, [
             *names.tags(snapshot=snapshot_id, of=volume_id),
-            names.on(self.node.host)])
+            names.node_tag(self.node.host)])
         self.node.disk.inactive.add(name)
         self.node.disk.readonly.add(name)
 
@@ -629,11 +629,11 @@ class SimClones(_Sim, storage.Clones):
         self.node.lvs[name]['local'] = set()
         return True
 
-    def is_unmapped(self, move):
+    def needs_hole_search(self, move):
         return names.UNMAPPED in self.node.disk.tags.get(
             names.metadata_lv(move.move_id), ())
 
-    def note_mapped(self, move):
+    def note_holes_searched(self, move):
         self.node.disk.tags[names.metadata_lv(move.move_id)] -= {
             names.UNMAPPED}
 
@@ -742,10 +742,10 @@ class SimClones(_Sim, storage.Clones):
         if body[region] == disks.EMPTY and self.lvm.reads_zeros(clone['lv']):
             body[region] = disks.ZERO
 
-    def counters(self, move):
+    def device_numbers(self, move):
         return names.handle(move.volume_id), move.destination_lv
 
-    def seen(self, counters):
+    def read_counters(self, counters):
         return {move_id: copies.Seen(
             self.node.ios.get(handle, 0), 0, self.node.copied.get(lv, 0))
             for move_id, (handle, lv) in counters.items()
@@ -760,7 +760,7 @@ class SimClones(_Sim, storage.Clones):
         return [[region, 1] for region in sorted(
             self.node.disk.committed(names.metadata_lv(move.move_id)))]
 
-    def unmapped(self, move, factor):
+    def unmapped_blocks(self, move, factor):
         self.check_pool(move)
         if self.lvm.pool:
             # It commits before a snapshot of its metadata is taken.

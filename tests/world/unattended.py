@@ -85,7 +85,7 @@ class World(nodes.World):
             self.insist(node is home, 'sent to the old home')
         if self.request == 'delete':
             try:
-                rpc.at_home(delete.delete, node.node, volume)
+                rpc.call_at_home(delete.delete, node.node, volume)
             except exception.VolumeIsBusy:
                 self.insist(False, 'nobody uses it')
             del self.volumes[volume.id]

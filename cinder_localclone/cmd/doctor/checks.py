@@ -178,7 +178,7 @@ def rules(directories: Iterable[str]) -> list[Finding]:
             sys.prefix, 'lib/udev/rules.d', RULES))]
 
 
-def hides(patterns: list[str], names: Iterable[str]) -> bool:
+def is_filtered_out(patterns: list[str], names: Iterable[str]) -> bool:
     """Return whether LVM ignores a device, by lvm.conf(5).
 
     The first matching pattern decides about a name. A single accepted name is
@@ -203,7 +203,7 @@ def lvm_filter(text: str) -> list[Finding]:
     filters = [re.findall(r'"((?:[^"\\]|\\.)*)"', settings.get(name, ''))
                for name in ('global_filter', 'filter')]
     seen = [what for what, names in GUESTS.items()
-            if not any(hides(each, names) for each in filters)]
+            if not any(is_filtered_out(each, names) for each in filters)]
     if not seen:
         return [Finding('LVM filter', OK)]
     return [Finding(
@@ -336,8 +336,8 @@ def services(backend: str, host: str, nodes: Mapping[str, bool]
     return findings
 
 
-def waiting(backend: str, moves: Iterable[state.Move],
-            nodes: Mapping[str, bool]) -> list[Finding]:
+def stranded_moves(backend: str, moves: Iterable[state.Move],
+                   nodes: Mapping[str, bool]) -> list[Finding]:
     """Report moves that need a node with a dead or missing service.
 
     :param nodes: the nodes of this backend, with their liveness

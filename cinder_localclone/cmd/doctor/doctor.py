@@ -144,7 +144,7 @@ def _stripes(backend, volumes):
 
 
 def _transactions(volumes, pool):
-    return stuck.transactions(
+    return stuck.pool_transactions(
         volumes.group, pool, *volumes.pool_transactions(pool))
 
 
@@ -160,9 +160,9 @@ def shared_checks(backend: backends.Backend) -> list[Finding]:
         if each['block']})
     findings += checks.initiators({
         host: each['initiator'] for host, each in answers.items()})
-    findings += checks.waiting(
-        backend.name, backend.db.moves.readable(), nodes)
-    findings += stuck.unended(backend.db.inventory.unended(
+    findings += checks.stranded_moves(
+        backend.name, backend.db.moves.readable_moves(), nodes)
+    findings += stuck.interrupted_operations(backend.db.inventory.unended(
         backend.name, stuck.PATIENCE))
     findings += examine('copies', _copies, backend, nodes)
     findings += examine('encryption', _encryption, backend)
@@ -181,7 +181,8 @@ def _encryption(backend):
     findings = encryption.key_manager(keys.check, keys.project)
     if findings[0].verdict == checks.OK:
         findings += examine('secrets without volume', lambda: (
-            encryption.left(operator.find_left(backend.db.inventory, keys))))
+            encryption.leftover_secrets(
+                operator.find_left(backend.db.inventory, keys))))
     return findings + encryption.header_backups(
         backend.conf.localclone_header_backup_dir, _group_disks(backend),
         unsafe=folders.problem)
@@ -213,12 +214,12 @@ def _key_cache(backend):
 
 
 def _former(backend):
-    return encryption.former(backend.crypt().former_directories())
+    return encryption.former_directories(backend.crypt().former_directories())
 
 
 def _locked(backend):
     """Report locked volumes that were in use here."""
-    return encryption.locked(backends.locked(backend))
+    return encryption.locked_volumes(backends.locked(backend))
 
 
 def _copies(backend, nodes):
@@ -226,14 +227,14 @@ def _copies(backend, nodes):
     entries = backend.db.queue.copies(backend.host)
     positions = copies.positions(
         entries, options.limits(backend.conf),
-        {host for each in entries for host in each.ends
+        {host for each in entries for host in each.hosts
          if not nodes.get(host)}).values()
     stalled = sum(bool(each.entry.stalled) for each in positions)
     return [Finding(
         'copies', checks.WARN if stalled else checks.OK, ', '.join(
             '%d %s' % (count, what) for count, what in (
-                (sum(each.runs for each in positions), 'run'),
-                (sum(not each.runs for each in positions),
+                (sum(each.may_run for each in positions), 'run'),
+                (sum(not each.may_run for each in positions),
                  'wait in the queue'),
                 (stalled, 'make no progress')) if count),
         'cinder-localclone moves; see whether their sources can be reached '

@@ -98,7 +98,7 @@ def key_manager(check: Callable[[], None], project: Callable[[], str]
     return [Finding('key manager', OK)]
 
 
-def former(directories: Sequence[str]) -> list[Finding]:
+def former_directories(directories: Sequence[str]) -> list[Finding]:
     """Report former directories of header backups or sealed keys."""
     if not directories:
         return []
@@ -132,7 +132,7 @@ def key_cache(directory: str, which: Callable[[str], str | None],
     return [Finding(check, OK, directory)]
 
 
-def locked(outcomes: Sequence[boot_plan.Outcome]) -> list[Finding]:
+def locked_volumes(outcomes: Sequence[boot_plan.Outcome]) -> list[Finding]:
     """Report locked volumes in use on this node.
 
     :param outcomes: the locked volumes with their problems
@@ -149,7 +149,7 @@ def locked(outcomes: Sequence[boot_plan.Outcome]) -> list[Finding]:
         'their instances')]
 
 
-def left(found: Sequence[operator.Left]) -> list[Finding]:
+def leftover_secrets(found: Sequence[operator.Left]) -> list[Finding]:
     """Report secrets of deleted volumes."""
     check = 'secrets without volume'
     if not found:

@@ -20,7 +20,7 @@ from cinder_localclone.core import names
 if typing.TYPE_CHECKING:
     from cinder_localclone.db import inventory
 
-#: Least age of the statuses for :func:`unended`, in seconds. By then the
+#: Least age of the statuses for :func:`interrupted_operations`, in seconds. By then the
 #: sweeps of the node have repaired a status, if they can. The database query
 #: applies this limit.
 PATIENCE = 1800
@@ -39,7 +39,8 @@ FIXES = {
     'completing': 'cinder-localclone repair %(id)s'}
 
 
-def unended(found: Iterable['inventory.Unended']) -> list[Finding]:
+def interrupted_operations(found: Iterable['inventory.Unended']
+                           ) -> list[Finding]:
     """Report interrupted operations; see :mod:`.db.interrupted`.
 
     :param found: statuses older than :data:`PATIENCE`
@@ -62,7 +63,7 @@ def suspended(lvs: Mapping[str, typing.Any]) -> list[Finding]:
     return [Finding(
         'LV ' + lv.name, FAIL, 'suspended: its reads and writes hang',
         'cinder-volume resumes the LVs of volumes; or: dmsetup resume '
-        + names.mapped(lv.group, lv.name))
+        + names.mapped_name(lv.group, lv.name))
         for lv in sorted(lvs.values(), key=lambda each: each.name)
         if lv.suspended]
 
@@ -99,8 +100,8 @@ def to_wipe(lvs: Mapping[str, typing.Any], backends: Collection[str]
     return findings
 
 
-def transactions(group: str, pool: str, of_lvm: int, of_kernel: int | None
-                 ) -> list[Finding]:
+def pool_transactions(group: str, pool: str, of_lvm: int, of_kernel: int | None
+                      ) -> list[Finding]:
     """Compare the states of a thin pool in LVM and in the kernel.
 
     An interrupted LVM command makes them differ. Later LVM commands then fail
@@ -112,7 +113,7 @@ def transactions(group: str, pool: str, of_lvm: int, of_kernel: int | None
     check = 'thin pool transactions'
     if of_kernel in (None, of_lvm):
         return [Finding(check, OK)]
-    device = names.mapped(group, pool, 'tpool')
+    device = names.mapped_name(group, pool, 'tpool')
     return [Finding(
         check, FAIL, 'LVM is at %d, the kernel at %d: an LVM command was '
         'interrupted, and further changes of %s/%s may fail' % (

@@ -29,14 +29,15 @@ _LONGEST = 4096
 class AtHome(status.Command):
     """Base of commands that root may run on the volume's home."""
 
-    def here(self, volume_id: str) -> 'cinder_localclone.core.node.Node':
+    def node_at_home(self, volume_id: str
+                     ) -> 'cinder_localclone.core.node.Node':
         """Return this node, which must be the home of the volume.
 
         :raises CommandError: if it is not
         """
         backend = self.app.backend()
         backends.act_as_root(backend.settings)
-        home = self.home(self.one(backend, volume_id))
+        home = self.home(self.encrypted_volume(backend, volume_id))
         if home != backend.host:
             raise errors.CommandError(
                 'The home of volume %s is %s: run the command there. Nothing '
@@ -82,7 +83,7 @@ class Rotate(AtHome, status.Rotate):
             raise errors.CommandError(
                 'A recovery key belongs to a single volume: pass the volume.')
         key = _read(file) if file else ''
-        here = self.here(volume_id)
+        here = self.node_at_home(volume_id)
         remarks = operator.rotate_by_recovery_key(here, volume_id, key)
         return self.columns, [(volume_id, self.app.backend().host,
                                self.said(remarks))]
@@ -125,7 +126,7 @@ class Add(Here):
         """Return the row of the table."""
         from cinder_localclone.encryption import operator
         added = operator.add_recovery_key(
-            self.here(parsed_args.volume), parsed_args.volume,
+            self.node_at_home(parsed_args.volume), parsed_args.volume,
             parsed_args.store)
         return ('Volume', 'Key slot', 'Recovery key'), [
             (parsed_args.volume, added.slot,
@@ -151,7 +152,7 @@ class Remove(Here):
         """Return the row of the table."""
         from cinder_localclone.encryption import operator
         removed = operator.remove_recovery_key(
-            self.here(parsed_args.volume), parsed_args.volume,
+            self.node_at_home(parsed_args.volume), parsed_args.volume,
             parsed_args.slot)
         return ('Volume', 'Key slot', 'Result'), [
             (parsed_args.volume, removed.slot,
@@ -180,7 +181,7 @@ class HeaderRestore(Here):
         """Return the row of the table."""
         from cinder_localclone.encryption import operator
         restored = operator.restore_header(
-            self.here(parsed_args.volume), parsed_args.volume,
+            self.node_at_home(parsed_args.volume), parsed_args.volume,
             os.path.basename(parsed_args.file))
         return ('Volume', 'Backup', 'Result'), [
             (parsed_args.volume, restored.backup,

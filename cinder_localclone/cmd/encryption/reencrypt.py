@@ -29,7 +29,7 @@ class Rate:
         self._clock = clock
         self._seen: list[tuple[float, int]] = []
 
-    def of(self, done: int) -> float:
+    def update(self, done: int) -> float:
         """Return the current rate in bytes a second; 0 if unknown."""
         now = self._clock()
         if self._seen and done < self._seen[-1][1]:
@@ -84,7 +84,7 @@ class Bar:
         if answer['status'] == 'none':
             self._shown.update(self._task, completed=100, rest='done')
             return
-        rest, rate = answer['status'], self._rate.of(answer['done'])
+        rest, rate = answer['status'], self._rate.update(answer['done'])
         if rate:
             rest += '  %.1f MiB/s  %d s left' % (
                 rate / units.Mi, (answer['total'] - answer['done']) / rate)

@@ -24,7 +24,8 @@ class Command(base.Command):
         """Return the service host of a volume's home."""
         return backends.home_of(volume) or ''
 
-    def one(self, backend: backends.Backend, volume_id: str) -> Volume:
+    def encrypted_volume(self, backend: backends.Backend, volume_id: str
+                         ) -> Volume:
         """Return the row of an encrypted volume.
 
         :raises CommandError: if there is no such volume
@@ -98,7 +99,7 @@ class OfVolumes(Command):
     def _chosen(self, backend: backends.Backend,
                 parsed_args: argparse.Namespace) -> list[Volume]:
         if parsed_args.volume:
-            return [self.one(backend, parsed_args.volume)]
+            return [self.encrypted_volume(backend, parsed_args.volume)]
         if parsed_args.all:
             return self.all(backend)
         type_id = backend.db.inventory.type_id(parsed_args.type)
@@ -162,7 +163,7 @@ class Status(Command):
         """Return the rows of the table."""
         backend = self.app.backend()
         alive = backend.nodes()
-        volumes = [self.one(backend, parsed_args.volume)] if (
+        volumes = [self.encrypted_volume(backend, parsed_args.volume)] if (
             parsed_args.volume) else self.all(backend)
         found = [(volume.id, self.home(volume),
                   *self._status(backend, alive, volume))
@@ -237,7 +238,7 @@ class Verify(Command):
         """Return the rows of the table."""
         backend = self.app.backend()
         alive, found = backend.nodes(), []
-        volumes = [self.one(backend, parsed_args.volume)] if (
+        volumes = [self.encrypted_volume(backend, parsed_args.volume)] if (
             parsed_args.volume) else self.all(backend)
         for volume in volumes:
             answer, problem = self.ask(backend, alive, volume, 'verify')

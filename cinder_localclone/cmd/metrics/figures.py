@@ -212,7 +212,7 @@ class Figures:
         self._add('volumes_bytes', units.Gi * sum(row.size for row in own))
         self._add('moves_unreadable', said.unreadable)
         told = [each for each in said.moves
-                if sources.told_by(each.move) == self._host]
+                if sources.reporting_node(each.move) == self._host]
         for phase in PHASES:
             self._add('moves', sum(
                 each.move.display_phase == phase for each in told),
@@ -231,8 +231,8 @@ class Figures:
         here = [position for position in said.positions.values()
                 if position.entry.destination == self._host]
         for name, count in (
-                ('running', sum(position.runs for position in here)),
-                ('waiting', sum(not position.runs for position in here)),
+                ('running', sum(position.may_run for position in here)),
+                ('waiting', sum(not position.may_run for position in here)),
                 ('stalled',
                  sum(bool(position.entry.stalled) for position in here))):
             self._add('copies', count, state=name)
@@ -274,7 +274,7 @@ class Figures:
                 each.suspended for each in said.present.devices.values()))
         self._add('locked_volumes', sum(
             not said.present.crypt(each.volume_id)
-            for each in boot_plan.encrypted(said.present)))
+            for each in boot_plan.to_unlock(said.present)))
         self._of_reencryption(said)
 
     def _of_reencryption(self, said: sources.Storage) -> None:

@@ -98,7 +98,7 @@ class Source:
 
 # -- their values
 
-def told_by(move: state.Move) -> str:
+def reporting_node(move: state.Move) -> str:
     """Return the node that reports a move."""
     return move.cleanup_node if move.is_over else move.destination
 
@@ -168,7 +168,7 @@ def database(backend: backends.Backend) -> Database:
     db, nodes = backend.db, backend.nodes()
     moves, unreadable = db.inventory.all_moves(backend.name)
     entries = db.queue.copies(backend.host)
-    dead = {host for each in entries for host in each.ends
+    dead = {host for each in entries for host in each.hosts
             if not nodes.get(host)}
     return Database(
         nodes, moves, unreadable,

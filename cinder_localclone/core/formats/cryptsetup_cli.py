@@ -197,7 +197,7 @@ def zone(value: str) -> int:
     return mib if mib in ZONES else ZONE
 
 
-def going_on(resilience: str, zone: int) -> list[str]:
+def resume_options(resilience: str, zone: int) -> list[str]:
     """Return the options of ``reencrypt --resume-only``.
 
     :param zone: MiB re-encrypted at a time, at most. cryptsetup takes less if
@@ -206,8 +206,8 @@ def going_on(resilience: str, zone: int) -> list[str]:
     return ['--resilience', resilience, '--hotzone-size', '%dM' % zone]
 
 
-def opening(readonly: bool, readonly_header: bool, discards: bool
-            ) -> list[str]:
+def open_options(readonly: bool, readonly_header: bool, discards: bool
+                 ) -> list[str]:
     """Return the options of ``open``.
 
     :param readonly: open the device read-only

@@ -35,7 +35,7 @@ class OddMetadata(ValueError):
     """Metadata that can't be parsed reliably."""
 
 
-def local(metadata: bytes, regions: int) -> Regions:
+def local_regions(metadata: bytes, regions: int) -> Regions:
     """Return the regions recorded as local.
 
     :param metadata: the whole content of the metadata device

@@ -35,7 +35,7 @@ OLD, FINAL = 'backup-previous', 'backup-final'
 _Json: typing.TypeAlias = dict[str, typing.Any]
 
 
-def is_complete(metadata: Mapping[str, typing.Any]) -> bool:
+def lacks_only_last_step(metadata: Mapping[str, typing.Any]) -> bool:
     """Return whether all data is re-encrypted, without the last step.
 
     :param metadata: the JSON of a header
@@ -139,7 +139,7 @@ def _end(metadata: _Json) -> None:
     marks = metadata['config']['requirements']['mandatory']
     if not (len(marks) == 1 and marks[0].startswith(MARK)):
         raise ValueError('it has the requirements %s' % ', '.join(marks))
-    if not is_complete(metadata):
+    if not lacks_only_last_step(metadata):
         raise ValueError('not all data is re-encrypted')
     slots, segments = metadata['keyslots'], metadata['segments']
     how = [number for number, each in slots.items()

@@ -174,7 +174,7 @@ class Header:
         return tuple(each for each in self.requirements
                      if not each.startswith(luks_ending.MARK))
 
-    def opened_by(self, role: Role) -> tuple[Token, ...]:
+    def tokens_with_role(self, role: Role) -> tuple[Token, ...]:
         """Return the tokens of working keys with a role, older tokens first.
         """
         usable = set(self.keyslots)
@@ -222,7 +222,7 @@ def _parse(metadata: Part) -> Header:
     # Data in transition has both ciphers until the end of a re-encryption.
     old = _flagged(segments, luks_ending.OLD)
     new = _flagged(segments, luks_ending.FINAL)
-    complete = bool(new) and luks_ending.is_complete(metadata)
+    complete = bool(new) and luks_ending.lacks_only_last_step(metadata)
     first = (None if complete else old) or min(
         data, key=lambda each: _offset(data[each]))
     main = segments[first]

@@ -74,8 +74,9 @@ def layout(encryption: volume_types.Encryption, size_bytes: int
     return Layout((body - size) * state.SECTOR, offset * state.SECTOR)
 
 
-def provided(encryption: volume_types.Encryption, body: int, offset: int
-             ) -> int:
+def provided_sectors(encryption: volume_types.Encryption, body: int,
+                     offset: int
+                     ) -> int:
     """Return the data sectors provided by dm-integrity, as in the kernel.
 
     :param body: sectors of the whole device

@@ -146,7 +146,7 @@ class FreeSpace:
     metadata: int
     shared: bool
 
-    def lacks(self, size: int, metadata: int) -> str:
+    def why_too_small(self, size: int, metadata: int) -> str:
         """Return why a volume does not fit, in words; '' if it does.
 
         :param size: bytes of the volume
@@ -180,7 +180,7 @@ class Capacity:
     volumes: int
 
 
-def unfilled(lvs: Mapping[str, LogicalVolume]) -> int:
+def bytes_to_write(lvs: Mapping[str, LogicalVolume]) -> int:
     """Return the bytes still to be written to a thin pool by known work.
 
     In a thin pool the LV of a moving volume reserves nothing: it fills as the
@@ -213,7 +213,7 @@ def free_in_pool(lvs: Mapping[str, LogicalVolume], pool: str) -> int:
     """Return the free bytes of a thin pool, less the needs of known work."""
     if pool_usage(lvs, pool).is_full:
         return 0
-    return lvs[pool].size - lvs[pool].allocated - unfilled(lvs)
+    return lvs[pool].size - lvs[pool].allocated - bytes_to_write(lvs)
 
 
 def free_for_stripes(free: Iterable[int], stripes: int) -> int:
@@ -281,7 +281,7 @@ def _percentage(used: int, size: int) -> float:
     return round(100.0 * used / size, 2) if size else 0.0
 
 
-def zeroes(lvs: Mapping[str, LogicalVolume], pool: str) -> bool:
+def zeroes_new_blocks(lvs: Mapping[str, LogicalVolume], pool: str) -> bool:
     """Return whether a thin pool zeroes new blocks."""
     return pool in lvs and lvs[pool].zeroes
 

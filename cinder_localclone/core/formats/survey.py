@@ -69,7 +69,7 @@ class Survey:
             above.opened for above in self.upper_devices(volume_id)
             + ([export_device] if export_device else []))
 
-    def header_guarded(self, volume_id: str) -> int:
+    def guarded_sectors(self, volume_id: str) -> int:
         """Return the length of a header under its guard, in sectors.
 
         :returns: 0 if there is no usable guard above the whole handle
@@ -147,8 +147,8 @@ class Survey:
                 if lv.group == group and names.UNCOMMITTED in lv.tags
                 and not names.is_to_wipe(lv.name)]
 
-    def left_of(self, volume_id: str, group: str
-                ) -> list[lvm_reports.LogicalVolume]:
+    def complete_lvs(self, volume_id: str, group: str
+                     ) -> list[lvm_reports.LogicalVolume]:
         """Return the complete LVs of a volume in a volume group, by tags."""
         return [lv for lv in self.lvs.values()
                 if lv.group == group
@@ -157,7 +157,7 @@ class Survey:
                 and not names.is_to_wipe(lv.name)
                 and not self.move_into(lv.name)]
 
-    def handle_is_on_lv(self, volume_id: str, lv: str, size: int = 0
+    def is_handle_on_lv(self, volume_id: str, lv: str, size: int = 0
                         ) -> bool:
         """Return whether a volume's handle is usable and maps to an LV.
 
@@ -175,7 +175,7 @@ class Survey:
         return is_on(self.devices.get(name), backing.number if backing else '',
                      size)
 
-    def handle_is_on_clone(self, move: state.Move) -> bool:
+    def is_handle_on_clone(self, move: state.Move) -> bool:
         """Return whether a volume's handle is usable and maps to a clone.
 
         The part added by an extension meanwhile maps to the LV.

@@ -69,13 +69,13 @@ class Dump:
         """
         self._parse(piece, False)
 
-    def holes(self) -> Holes:
+    def largest_holes(self) -> Holes:
         """Return the largest holes, after the last piece.
 
         :raises OddMap: if the output is incomplete
         """
         self._end_of_text()
-        return bounded((start, count) for count, start in self._largest)
+        return largest_holes((start, count) for count, start in self._largest)
 
     def all_holes(self) -> Holes:
         """Return all holes, ascending, after the last piece.
@@ -139,7 +139,7 @@ class Dump:
             keep(self._largest, (count, start))
 
 
-def bounded(holes: Iterable[tuple[int, int]]) -> Holes:
+def largest_holes(holes: Iterable[tuple[int, int]]) -> Holes:
     """Return the largest holes within the limits; the last may be cut."""
     kept, budget = [], MOST_REGIONS
     for start, count in heapq.nlargest(MOST, holes, lambda hole: hole[1]):
@@ -149,7 +149,7 @@ def bounded(holes: Iterable[tuple[int, int]]) -> Holes:
     return sorted(kept)
 
 
-def common(holes: Holes, others: Holes) -> Holes:
+def intersection(holes: Holes, others: Holes) -> Holes:
     """Return the intersection of two maps."""
     found, rest = [], list(reversed(others))
     for start, count in holes:
@@ -165,7 +165,7 @@ def common(holes: Holes, others: Holes) -> Holes:
     return found
 
 
-def without(holes: Holes, others: Holes) -> Holes:
+def difference(holes: Holes, others: Holes) -> Holes:
     """Return the holes of a map without the holes of another map."""
     found, rest = [], list(reversed(others))
     for start, count in holes:
@@ -194,7 +194,7 @@ def union(holes: Holes, others: Holes) -> Holes:
     return found
 
 
-def scaled(holes: Holes, factor: int) -> Holes:
+def in_smaller_regions(holes: Holes, factor: int) -> Holes:
     """Return the holes in units of smaller regions.
 
     :param factor: number of smaller regions in a region
@@ -202,7 +202,7 @@ def scaled(holes: Holes, factor: int) -> Holes:
     return [[start * factor, count * factor] for start, count in holes]
 
 
-def covering(holes: Holes, factor: int) -> Holes:
+def in_larger_regions(holes: Holes, factor: int) -> Holes:
     """Return the larger regions with a part in any of the holes.
 
     :param factor: number of regions in a larger region

@@ -361,7 +361,7 @@ class Crypt(typing.Protocol):
         :returns: None if the volume is not open
         """
 
-    def drop_half(self, volume_id: str) -> None:
+    def remove_stray_integrity(self, volume_id: str) -> None:
         """Remove the integrity device of a volume that is not open.
 
         An interrupted :meth:`open` of an authenticated volume leaves it. A

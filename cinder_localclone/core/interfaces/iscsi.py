@@ -175,7 +175,7 @@ class Exports(typing.Protocol):
         They export nothing.
         """
 
-    def opens_in_vain(self, volume_id: str) -> bool:
+    def has_open_unexported(self, volume_id: str) -> bool:
         """Return whether the target holds a handle open without exporting it.
 
         A process was killed while it added or removed an export.
@@ -225,7 +225,7 @@ class Sessions(typing.Protocol):
     def disk(self, move: state.Move) -> str | None:
         """Return the path of a move's source disk; None without a session."""
 
-    def is_away(self, move: state.Move) -> bool:
+    def is_down(self, move: state.Move) -> bool:
         """Return whether the session of a move's source is down.
 
         A session of a remote attachment of the same volume counts as well. The
@@ -271,7 +271,7 @@ class Sessions(typing.Protocol):
             its start
         """
 
-    def has_begun(self, volume_id: str) -> bool:
+    def was_just_attached(self, volume_id: str) -> bool:
         """Return whether a volume was attached remotely a moment ago.
 
         Its attachment in the database may not show this yet.

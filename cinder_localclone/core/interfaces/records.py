@@ -66,7 +66,7 @@ class Moves(abc.ABC):
         """
 
     @abc.abstractmethod
-    def readable(self) -> list[state.Move]:
+    def readable_moves(self) -> list[state.Move]:
         """Return all moves with a readable record; log the other records."""
 
     @abc.abstractmethod
@@ -235,7 +235,7 @@ class Volumes(abc.ABC):
         """
 
     @abc.abstractmethod
-    def misplaced(self, host: str) -> list[str]:
+    def volumes_with_wrong_host(self, host: str) -> list[str]:
         """Return the volumes of a service whose rows name another host.
 
         Volumes in creation or in migration are left out: Cinder's manager
@@ -436,7 +436,7 @@ class Services(abc.ABC):
     """Volume services."""
 
     @abc.abstractmethod
-    def by_host(self) -> dict[str, bool]:
+    def alive_by_host(self) -> dict[str, bool]:
         """Return whether each volume service is alive, by service host."""
 
     @abc.abstractmethod
@@ -490,8 +490,10 @@ class Interrupted(abc.ABC):
         """Return the time (UTC) by the clock of the database."""
 
     @abc.abstractmethod
-    def older(self, host: str, moment: datetime.datetime,
-              of: Collection[str] = statuses.LOST_WITH_SERVICE) -> list[str]:
+    def volumes_unchanged_since(self, host: str, moment: datetime.datetime,
+                                of: Collection[
+                                    str] = statuses.LOST_WITH_SERVICE
+                                ) -> list[str]:
         """Return the volumes of a service host with an old status of work.
 
         :param moment: the row was last changed before this time (UTC)

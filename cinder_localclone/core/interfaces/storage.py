@@ -501,10 +501,10 @@ class Clones(typing.Protocol):
         :raises MissingData: if the volume's LV exists without the metadata LV
         """
 
-    def is_unmapped(self, move: state.Move) -> bool:
+    def needs_hole_search(self, move: state.Move) -> bool:
         """Return whether the search for holes of a move is still to do."""
 
-    def note_mapped(self, move: state.Move) -> None:
+    def note_holes_searched(self, move: state.Move) -> None:
         """Record that the holes of a move have been searched; done once only.
         """
 
@@ -614,21 +614,21 @@ class Clones(typing.Protocol):
         :raises MissingData: if there is no clone
         """
 
-    def counters(self, move: state.Move) -> tuple[str, str]:
+    def device_numbers(self, move: state.Move) -> tuple[str, str]:
         """Return the device numbers of a volume's handle and LV.
 
         '' stands for a device that does not exist, or whose I/O the kernel
         does not count.
         """
 
-    def seen(self, counters: Mapping[str, tuple[str, str]]
-             ) -> dict[str, copies.Seen]:
+    def read_counters(self, counters: Mapping[str, tuple[str, str]]
+                      ) -> dict[str, copies.Seen]:
         """Return the guests' I/O and the copied amount so far, for moves.
 
         The figures come from sysfs, which answers even if the disks do not. A
         missing device, or one with other figures, is left out.
 
-        :param counters: :meth:`counters` of each move, by move id
+        :param counters: :meth:`device_numbers` of each move, by move id
         :returns: the figures by move id
         """
 
@@ -646,7 +646,7 @@ class Clones(typing.Protocol):
         :raises ValueError: if the metadata can't be parsed
         """
 
-    def unmapped(self, move: state.Move, factor: int) -> thin_map.Holes:
+    def unmapped_blocks(self, move: state.Move, factor: int) -> thin_map.Holes:
         """Return the parts of a copy's LV that its pool does not map.
 
         :param factor: number of blocks in a region
@@ -671,7 +671,7 @@ class Clones(typing.Protocol):
 
         :param disk: path of the source's disk
         :param missing: ranges of blocks that the source has
-        :param factor: as in :meth:`unmapped`
+        :param factor: as in :meth:`unmapped_blocks`
         :returns: ranges of blocks, as they are copied; blocks written by the
             guest meanwhile are left out
         :raises WrongDevice: if the clone reads another disk

@@ -94,7 +94,7 @@ def identity(path: str) -> tuple[int, str]:
     """
     try:
         size = _size(path)
-        with open(sysfs.of_disk(path, 'device', 'vpd_pg80'), 'rb') as page:
+        with open(sysfs.disk_entry(path, 'device', 'vpd_pg80'), 'rb') as page:
             return size, parse_serial(page.read())
     except OSError:
         return 0, ''
@@ -130,7 +130,7 @@ def size(path: str) -> int:
 def _size(path: str) -> int:
     # In sectors of 512 bytes, even for disks with larger sectors
     # (sysfs-block).
-    with open(sysfs.of_disk(path, 'size')) as sectors:
+    with open(sysfs.disk_entry(path, 'size')) as sectors:
         return int(sectors.read()) * state.SECTOR
 
 
@@ -142,7 +142,7 @@ def completed_reads(path: str) -> int:
 
     It is the first field of Documentation/block/stat.rst.
     """
-    with open(sysfs.of_disk(path, 'stat')) as counters:
+    with open(sysfs.disk_entry(path, 'stat')) as counters:
         return int(counters.read().split()[0])
 
 
@@ -157,10 +157,10 @@ def written_sectors(path: str) -> int:
 
     :raises ValueError: if the kernel does not count the device's I/O
     """
-    with open(sysfs.of_disk(path, 'queue', 'iostats')) as counts:
+    with open(sysfs.disk_entry(path, 'queue', 'iostats')) as counts:
         if counts.read().strip() != '1':
             raise ValueError('the kernel does not count writes to %s' % path)
-    with open(sysfs.of_disk(path, 'stat')) as counters:
+    with open(sysfs.disk_entry(path, 'stat')) as counters:
         return int(counters.read().split()[6])
 
 
@@ -212,7 +212,7 @@ def disable_discards(path: str) -> None:
     """
     privsep.require(names.move_of_clone(os.path.basename(path)), path)
     sysfs.check_mapped(path)
-    with open(sysfs.of_disk(path, 'queue', 'discard_max_bytes'),
+    with open(sysfs.disk_entry(path, 'queue', 'discard_max_bytes'),
               'w') as limit:
         limit.write('0')
 
@@ -241,7 +241,7 @@ def lv_number(group: str, lv: str) -> str:
 
 def _lv_number(group: str, lv: str) -> str:
     found = sysfs.number(names.lv_path(group, lv))
-    return found if found and sysfs.name_of(found) == names.mapped(
+    return found if found and sysfs.name_of(found) == names.mapped_name(
         group, lv) else ''
 
 

@@ -10,7 +10,7 @@ The paragraph "Allows:" of an entry point tells its worst use by a caller who
 has taken over the unprivileged service.
 
 Each function raises CommandFailed or CommandTimeout, and the errors into which
-:func:`.encryption_exceptions.of_cryptsetup` translates them. Time limits are
+:func:`.encryption_exceptions.error_of_cryptsetup` translates them. Time limits are
 in seconds.
 """
 
@@ -56,7 +56,7 @@ def run(path: str, *argv: str, timeout: float, stdin: bytes | None = None,
         return process.run('cryptsetup', *argv, timeout=timeout, stdin=stdin,
                            grace=grace, pass_fds=pass_fds)
     except exceptions.CommandFailed as exc:
-        raise encryption_exceptions.of_cryptsetup(exc, path)
+        raise encryption_exceptions.error_of_cryptsetup(exc, path)
 
 
 def require_handle(path: str) -> str:

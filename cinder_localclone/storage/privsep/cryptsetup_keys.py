@@ -179,7 +179,8 @@ def open_with(path: str, name: str, key: bytes, timeout: float,
     """
     try:
         _run(path, 'open', *_KEY_ON_STDIN,
-             *cryptsetup_cli.opening(readonly, keep_header, discards), path,
+             *cryptsetup_cli.open_options(readonly, keep_header, discards),
+             path,
              name, key=key, timeout=timeout)
     except exceptions.CommandFailed as exc:
         # A boot and the volume service may open it at the same time. Only the
@@ -435,12 +436,14 @@ def kill_slot(path: str, slot: str, key: bytes, timeout: float) -> None:
     cryptsetup.require_handle(path)
     cryptsetup.require_number(slot)
     header = _header(path, timeout)
-    others = {each for token in header.opened_by(luks_header.Role.VOLUME)
+    others = {each
+              for token in header.tokens_with_role(luks_header.Role.VOLUME)
               for each in token.keyslots
               if each in header.keyslots} - {slot}
     if not others:
         raise encryption_exceptions.LastKey(path=path, slot=slot)
-    recovery = {each for token in header.opened_by(luks_header.Role.RECOVERY)
+    recovery = {each
+                for token in header.tokens_with_role(luks_header.Role.RECOVERY)
                 for each in token.keyslots} - {slot}
     _check_opens_one(path, others | recovery, key, timeout)
     _run(path, 'luksKillSlot', *_KEY_ON_STDIN, path, slot, key=key,

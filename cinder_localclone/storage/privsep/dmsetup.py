@@ -363,7 +363,7 @@ def discard_beneath(handle: str, clone: str, table: str,
     lower.require(table)
     path = '/dev/mapper/' + clone
     sysfs.check_mapped(path)
-    queue = sysfs.of_disk(path, 'queue', 'discard_max_bytes')
+    queue = sysfs.disk_entry(path, 'queue', 'discard_max_bytes')
     try:
         process.run(
             sys.executable, '-I', '-S', while_suspended.__file__, 'discard',

@@ -110,7 +110,7 @@ def set_recovery_timeout(path: str, seconds: int) -> None:
     :param path: path of the disk; other disks are ignored
     :param seconds: the time limit
     """
-    session = parse_session(os.path.realpath(sysfs.of_disk(path)))
+    session = parse_session(os.path.realpath(sysfs.disk_entry(path)))
     if session:
         try:
             with open(sysfs.iscsi_session(session, 'recovery_tmo'),
@@ -141,7 +141,7 @@ def bring_back(path: str, timeout: float) -> bool:
     if _state(path) != 'offline':
         return False
     try:
-        process.run('tee', sysfs.of_disk(path, 'device', 'state'),
+        process.run('tee', sysfs.disk_entry(path, 'device', 'state'),
                     stdin=b'running\n', timeout=timeout, ok=(0, 1))
     except exceptions.CommandTimeout:
         pass
@@ -154,13 +154,14 @@ def rescan(path: str, timeout: float) -> None:
 
     Allows: has any SCSI disk of the node read its size again.
     """
-    process.run('tee', sysfs.of_disk(path, 'device', 'rescan'), stdin=b'1\n',
+    process.run('tee', sysfs.disk_entry(path, 'device', 'rescan'),
+                stdin=b'1\n',
                 timeout=timeout)
 
 
 def _state(path: str) -> str:
     try:
-        with open(sysfs.of_disk(path, 'device', 'state')) as state:
+        with open(sysfs.disk_entry(path, 'device', 'state')) as state:
             return state.read().strip()
     except OSError:
         return ''  # it has just gone

@@ -310,7 +310,7 @@ def _pass_discards(store: typing.Any, device: str) -> None:
 
 def _discards(device: str) -> str:
     """Return whether a device takes discards: '1' or '0'."""
-    with open(sysfs.of_disk(device, 'queue', 'discard_max_bytes')) as limit:
+    with open(sysfs.disk_entry(device, 'queue', 'discard_max_bytes')) as limit:
         return '1' if int(limit.read()) else '0'
 
 

@@ -54,10 +54,10 @@ def is_own_lv(number: str) -> bool:
     return sysfs.uuid_of(number).startswith('LVM-') and any(
         # A hyphen in the group's own name is doubled.
         name.startswith(group + '-') and not name.startswith(group + '--')
-        for group in map(names.mapped, configuration.groups()))
+        for group in map(names.mapped_name, configuration.groups()))
 
 
 def _target_of(number: str) -> str:
     """Return the iSCSI target of a disk, or ''."""
-    found = _SESSION.search(os.path.realpath(sysfs.of_number(number)))
+    found = _SESSION.search(os.path.realpath(sysfs.device_directory(number)))
     return sysfs.target_of_session(found.group(1)) if found else ''

@@ -115,7 +115,7 @@ def transactions(group: str, pool: str, timeout: float
         'lvs', '--noheadings', '-o', 'transaction_id',
         '%s/%s' % (group, pool), timeout=timeout))
     try:
-        status = process.run('dmsetup', 'status', names.mapped(
+        status = process.run('dmsetup', 'status', names.mapped_name(
             group, pool, 'tpool'), timeout=timeout).split()
     except exceptions.CommandFailed:
         return of_lvm, None

@@ -256,15 +256,16 @@ def become_cryptsetup(volume_id: str, key: bytes, resilience: str,
     os.dup2(reading, 0)
     os.close(reading)
     argv = ['nice', '-n', '10', 'ionice', '-c', '3',
-            *resuming(volume_id, resilience, zone)]
+            *resume_command(volume_id, resilience, zone)]
     os.execvpe(argv[0], argv, dict(os.environ, LC_ALL='C'))
 
 
-def resuming(volume_id: str, resilience: str, zone: int) -> list[str]:
+def resume_command(volume_id: str, resilience: str, zone: int) -> list[str]:
     """Return the command line of cryptsetup that continues a re-encryption."""
     return ['cryptsetup', 'reencrypt', '--batch-mode', '--resume-only',
             '--active-name', names.crypt(volume_id), '--key-file', '-',
-            *cryptsetup_cli.going_on(resilience, zone), '--progress-json',
+            *cryptsetup_cli.resume_options(resilience, zone),
+            '--progress-json',
             '--progress-frequency', str(FREQUENCY),
             names.handle_path(volume_id)]
 
@@ -360,7 +361,7 @@ def running() -> list[str]:
 
 
 @privsep.entrypoint
-def said(volume_id: str) -> str:
+def progress_output(volume_id: str) -> str:
     """Return the end of a re-encryption's progress output; '' if none.
 
     Allows: reads the progress of the re-encryption of any volume.

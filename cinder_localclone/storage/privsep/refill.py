@@ -25,8 +25,8 @@ AT_ONCE = 4 * units.Mi
 
 
 @privsep.entrypoint
-def local(group: str, lv: str, regions: int, timeout: float
-          ) -> thin_map.Holes:
+def local_regions(group: str, lv: str, regions: int, timeout: float
+                  ) -> thin_map.Holes:
     """Return the regions recorded as local in a clone's metadata.
 
     Allows: reads the map in any LV of the driver's volume groups.
@@ -39,7 +39,7 @@ def local(group: str, lv: str, regions: int, timeout: float
     :raises OddMetadata: if the metadata are not understood
     """
     configuration.require_groups(group)
-    return dm_clone_metadata.local(_dd(
+    return dm_clone_metadata.local_regions(_dd(
         timeout, 'if=' + names.lv_path(group, lv), 'iflag=direct'), regions)
 
 
@@ -75,7 +75,7 @@ def refill(handle: str, group: str, lv: str, disk: tuple[str, str], size: int,
     configuration.require_groups(group)
     privsep.require(names.volume_of_handle(handle), handle)
     path = names.lv_path(group, lv)
-    if sysfs.mapped_name(path) != names.mapped(group, lv):
+    if sysfs.mapped_name(path) != names.mapped_name(group, lv):
         raise exceptions.WrongDevice(
             path=path, found=sysfs.mapped_name(path) or 'nothing')
     first, end = start * at_once, min((start + count) * at_once,
@@ -88,7 +88,7 @@ def refill(handle: str, group: str, lv: str, disk: tuple[str, str], size: int,
     data += bytes(end - first - len(data))
     parts = [(place, min(at_once, end - place))
              for place in range(first, end, at_once)]
-    with thin_pool.to_be_written(group, lv, count, timeout) as thin:
+    with thin_pool.locked_for_writing(group, lv, count, timeout) as thin:
         come, written = dmsetup.write_beneath(
             handle, thin, path, at_once, parts, data, timeout)
     return come, [[place // at_once, 1] for place in written]

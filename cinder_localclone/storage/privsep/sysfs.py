@@ -13,7 +13,7 @@ from cinder_localclone.core import exceptions
 ROOT = '/sys'
 
 
-def of_disk(path: str, *entry: str) -> str:
+def disk_entry(path: str, *entry: str) -> str:
     """Return the path of an entry below a disk's directory in sysfs.
 
     Not for partitions: they have no directory in /sys/block.
@@ -85,7 +85,7 @@ def uuid_of(number: str) -> str:
     return _text('dev', 'block', number, 'dm', 'uuid')
 
 
-def of_number(number: str) -> str:
+def device_directory(number: str) -> str:
     """Return the path of the directory of a block device in sysfs."""
     return os.path.join(ROOT, 'dev', 'block', number)
 

@@ -52,8 +52,8 @@ class Thin(typing.NamedTuple):
 
 
 @privsep.entrypoint
-def holes(group: str, lv: str, size: int, region: int, timeout: float
-          ) -> thin_map.Holes:
+def largest_holes(group: str, lv: str, size: int, region: int, timeout: float
+                  ) -> thin_map.Holes:
     """Return the never-written regions of a volume.
 
     Allows: reads the map of a thin LV of the driver's volume groups.
@@ -69,18 +69,18 @@ def holes(group: str, lv: str, size: int, region: int, timeout: float
     """
     configuration.require_groups(group)
     dump = _dump(group, lv, size, region, timeout, thin_map.MOST)
-    return dump.holes() if dump else []
+    return dump.largest_holes() if dump else []
 
 
 @privsep.entrypoint
-def unmapped(group: str, lv: str, size: int, region: int, timeout: float
-             ) -> thin_map.Holes:
+def all_holes(group: str, lv: str, size: int, region: int, timeout: float
+              ) -> thin_map.Holes:
     """Return all unmapped regions of a volume, not only the largest.
 
     Allows: reads the map of a thin LV of the driver's volume groups.
 
     A region written during the call may be among them. For parameters and
-    errors see :func:`holes`.
+    errors see :func:`largest_holes`.
 
     :raises OddMap: also if there are too many holes
     """
@@ -90,7 +90,7 @@ def unmapped(group: str, lv: str, size: int, region: int, timeout: float
 
 
 @privsep.entrypoint
-def check(group: str, lv: str, timeout: float) -> None:
+def check_metadata_writable(group: str, lv: str, timeout: float) -> None:
     """Check that the pool of an LV can write its metadata.
 
     Allows: reads the state of the pool of an LV of the driver's volume groups.
@@ -110,7 +110,7 @@ def check(group: str, lv: str, timeout: float) -> None:
 
 
 @privsep.entrypoint
-def block(group: str, lv: str, timeout: float) -> int:
+def block_size(group: str, lv: str, timeout: float) -> int:
     """Return the block size of an LV's pool in bytes; 0 if it is not thin.
 
     Allows: reads the block size of the pool of an LV of the driver's volume
@@ -136,7 +136,7 @@ def _pool_and_id(group: str, lv: str, limit: float) -> tuple[str, int] | None:
     number = sysfs.number(path)
     if not number:
         raise thin_map.OddMap('%s is not active' % path)
-    if sysfs.name_of(number) != names.mapped(group, lv):
+    if sysfs.name_of(number) != names.mapped_name(group, lv):
         raise exceptions.WrongDevice(path=path, found=number)
     return dm_tables.parse_thin(dm_control.table(number, limit))
 
@@ -154,7 +154,7 @@ def _dump(group: str, lv: str, size: int, region: int, limit: float,
           most: int) -> thin_map.Dump | None:
     """Return the parsed map of an LV; None if it is not thin.
 
-    For parameters and errors see :func:`holes`.
+    For parameters and errors see :func:`largest_holes`.
 
     :param most: greatest number of holes to keep
     """
@@ -173,8 +173,8 @@ def _dump(group: str, lv: str, size: int, region: int, limit: float,
 
 
 @contextlib.contextmanager
-def to_be_written(group: str, lv: str, blocks: int, timeout: float
-                  ) -> Iterator[Thin]:
+def locked_for_writing(group: str, lv: str, blocks: int, timeout: float
+                       ) -> Iterator[Thin]:
     """Lock a pool's map while the caller writes blocks to an LV.
 
     The caller itself takes a metadata snapshot of the pool. It is released
@@ -211,7 +211,7 @@ def to_be_written(group: str, lv: str, blocks: int, timeout: float
 
 
 @privsep.entrypoint
-def release(group: str, pool: str, timeout: float) -> bool:
+def release_metadata_snapshot(group: str, pool: str, timeout: float) -> bool:
     """Release a metadata snapshot of a pool left by a killed service.
 
     Allows: releases the metadata snapshot of a pool of the driver's volume
@@ -221,7 +221,7 @@ def release(group: str, pool: str, timeout: float) -> bool:
     :returns: whether there was a snapshot; False if the pool is not active
     """
     configuration.require_groups(group)
-    device = names.mapped(group, pool, 'tpool')
+    device = names.mapped_name(group, pool, 'tpool')
     number = sysfs.number('/dev/mapper/' + device)
     if not number:
         return False  # the pool is not active

@@ -266,7 +266,7 @@ class Mapping:
             raise ValueError('the pool has no snapshot of its metadata')
         self._devices = self._superblock(self._held)[-1]
 
-    def of(self, device: int) -> int:
+    def root_of(self, device: int) -> int:
         """Return the root of a thin device's own tree.
 
         :raises ValueError: if there is no such device
@@ -276,7 +276,7 @@ class Mapping:
             raise ValueError('the pool has no device %d' % device)
         return root
 
-    def has(self, root: int, block: int) -> bool:
+    def is_mapped(self, root: int, block: int) -> bool:
         """Return whether a block of a thin device is mapped.
 
         :param root: root of the device's tree
@@ -354,7 +354,7 @@ def refill(handle: Device, pool: Device, metadata: int, number: int,
     with handle.suspended():
         pool.message(b'reserve_metadata_snap')
         mapping = Mapping(metadata)
-        root = mapping.of(number)
+        root = mapping.root_of(number)
         come, begun = 0, list[tuple[int, int]]()
         deadline = time.monotonic() + WRITING
         try:
@@ -362,7 +362,7 @@ def refill(handle: Device, pool: Device, metadata: int, number: int,
                 if time.monotonic() > deadline:
                     break
                 come += 1
-                if not mapping.has(root, first // block):
+                if not mapping.is_mapped(root, first // block):
                     begun.append((first, len(memory)))
                     _write(device, first, memory)
             os.fsync(device)

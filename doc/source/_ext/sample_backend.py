@@ -265,7 +265,7 @@ class _Backend:
     peers = _Peers()
     db = types.SimpleNamespace(
         moves=types.SimpleNamespace(
-            readable=lambda: list(MOVES.values()),
+            readable_moves=lambda: list(MOVES.values()),
             pending_cleanups=lambda volume_id: [],
             moves_of=lambda host: MOVES_OF.get(host, [])),
         volumes=types.SimpleNamespace(
@@ -274,7 +274,7 @@ class _Backend:
             snapshots_of=lambda volume_id: [], snapshots=lambda ids: {}),
         secrets=types.SimpleNamespace(secrets_in_use=lambda host='': set()),
         services=types.SimpleNamespace(
-            by_host=lambda: {NODE1: True, NODE2: True}),
+            alive_by_host=lambda: {NODE1: True, NODE2: True}),
         queue=types.SimpleNamespace(copies=lambda host: [
             copies_module.Entry(SHADOW, MOVING, NODE1, NODE2)]),
         decommission=types.SimpleNamespace(
@@ -293,7 +293,7 @@ class _Backend:
         return {'data': MOVING}[name]
 
     def nodes(self):
-        return self.db.services.by_host()
+        return self.db.services.alive_by_host()
 
     def call(self, host, name, *arguments):
         return getattr(self.peers, name)(host, *arguments)

@@ -182,9 +182,9 @@ class RotateEncrypted(OfKeyInUse):
     def _check(self):
         disk, node = self.disk, self.source
         self._new = disk.way.key(disk.volume)
-        if not disk.opened_by(node, self._new):
+        if not disk.tokens_with_role(node, self._new):
             raise process.LabError('the new key does not open it')
-        if self._new == disk.key or disk.opened_by(node, disk.key):
+        if self._new == disk.key or disk.tokens_with_role(node, disk.key):
             raise process.LabError('the old key opens it still')
 
 
@@ -204,7 +204,7 @@ class Reencrypt(OfKeyInUse):
 
     def _check(self):
         disk, node = self.disk, self.source
-        if not disk.opened_by(node, disk.way.key(disk.volume)):
+        if not disk.tokens_with_role(node, disk.way.key(disk.volume)):
             raise process.LabError('its key does not open it')
         if disk.ciphers(node) != [self._CIPHER]:
             raise process.LabError('it has not ended: %s' % disk.ciphers(

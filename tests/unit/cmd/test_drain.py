@@ -89,7 +89,8 @@ class Base(move_case.Base):
                                   Asked.DRAIN)
                 self.departed.append((volume_id, peer))
             self.most = max(self.most, sum(
-                not move.is_over for move in self.backend.db.moves.readable()))
+                not move.is_over
+                for move in self.backend.db.moves.readable_moves()))
         except exceptions.LocalCloneError as exc:
             return None, str(exc)
         return None, ''
@@ -388,7 +389,7 @@ class DrainTest(Base):
         self.backend.db.moves.begin(
             volume, A + '#p', state.Event.MOVE_BEGUN,
             worlds.GEOMETRY, lambda record: record, 'CHAP u s', 'i')
-        found, = drain_plan.holders(self.backend.db, A, 0)
+        found, = drain_plan.all_held(self.backend.db, A, 0)
         self.assertEqual('moving to it', found.what)
 
     def overwriting(self, ends):
@@ -481,7 +482,7 @@ class DrainTest(Base):
                 other, C + '#p', state.Event.MOVE_BEGUN,
                 worlds.GEOMETRY, lambda record: record, 'CHAP u s', 'i',
                 asked_by=Asked.DRAIN)
-            move, = moves.readable()
+            move, = moves.readable_moves()
             moves.advance(move, state.Event.FAILED)
         else:
             migrate.move_away(self.world.nodes[B].node, other.id, A,

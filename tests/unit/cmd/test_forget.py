@@ -310,7 +310,7 @@ class CommandTest(ended_move_case.Base):
         self.backend.db = self.world.nodes[C].make_database()
         self.backend.name = 'l'
         self.up = {A: True, B: False, C: True}
-        self.backend.db.services.by_host = lambda: self.up
+        self.backend.db.services.alive_by_host = lambda: self.up
         self.backend.nodes.return_value = self.up
         self.backend.ask.return_value = {'host': C + '#p'}, ''
         self.useFixture(fixtures.MockPatchObject(
@@ -382,7 +382,7 @@ class CommandTest(ended_move_case.Base):
     def test_of_another_backend_that_is_up(self):
         other = self.world.create_volume(B)
         other.host = 'ctrl@lvm#p'
-        self.backend.db.services.by_host = lambda: {
+        self.backend.db.services.alive_by_host = lambda: {
             A: True, C: True, 'ctrl@lvm': True}
         code, _said = self.run_command('ctrl@lvm', '--yes')
         self.assertEqual(('ctrl@lvm#p', 1), (other.host, code))

@@ -224,18 +224,18 @@ class ExitCodeTest(CommandCase):
               exceptions.PeerUnreachable(host='h', method='m', seconds=1),
               RuntimeError('no such thing'))
     def test_error(self, error):
-        self.backend.db.moves.readable.side_effect = error
+        self.backend.db.moves.readable_moves.side_effect = error
         self.assertEqual((1, '', '%s\n' % error), self.run_command('moves'))
 
     def test_traceback_if_asked_for(self):
-        self.backend.db.moves.readable.side_effect = RuntimeError(
+        self.backend.db.moves.readable_moves.side_effect = RuntimeError(
             'no such thing')
         code, _out, err = self.run_command('moves', '--debug')
         self.assertEqual(1, code)
         self.assertIn('Traceback', err)
 
     def test_interrupted(self):
-        self.backend.db.moves.readable.side_effect = KeyboardInterrupt
+        self.backend.db.moves.readable_moves.side_effect = KeyboardInterrupt
         self.assertEqual((130, '', ''), self.run_command('moves'))
 
     def test_interrupted_while_it_begins(self):
@@ -244,7 +244,7 @@ class ExitCodeTest(CommandCase):
         self.assertEqual(130, self.run_command('moves')[0])
 
     def test_reader_that_has_gone(self):
-        self.backend.db.moves.readable.side_effect = BrokenPipeError
+        self.backend.db.moves.readable_moves.side_effect = BrokenPipeError
         self.assertEqual(141, self.run_command('moves')[0])
 
     def test_settle_without_a_move(self):
@@ -255,7 +255,7 @@ class ExitCodeTest(CommandCase):
 
     def test_log_file(self):
         path = os.path.join(self.useFixture(fixtures.TempDir()).path, 'log')
-        self.backend.db.moves.readable.side_effect = RuntimeError('oh')
+        self.backend.db.moves.readable_moves.side_effect = RuntimeError('oh')
         self.run_command('--log-file', path, 'moves')
         with open(path) as file:
             self.assertIn('oh', file.read())
@@ -286,7 +286,7 @@ class ExitCodeTest(CommandCase):
         there = inventory_rows.row('v', 'b@m')
         move = types.SimpleNamespace(
             volume_id='v', source='a@m', destination='b@m')
-        self.backend.db.moves.readable.return_value = [move]
+        self.backend.db.moves.readable_moves.return_value = [move]
         self.backend.volume.return_value = there, move
         code, out, _err = self.run_command('repair', '--json')
         self.assertEqual((0, []), (code, json.loads(out)))
@@ -327,7 +327,7 @@ class WatchTest(testtools.TestCase):
         move = state.Move('v', 's', token, True, 'a@l', 'b@l', 'x', 'y', 1)
         made = mock.MagicMock()
         made.ask.return_value = None, 'did not answer'
-        made.db.moves.readable.side_effect = [[move], []]
+        made.db.moves.readable_moves.side_effect = [[move], []]
         self.useFixture(fixtures.MockPatchObject(moves_command.time, 'sleep'))
         with contextlib.redirect_stderr(io.StringIO()) as err:
             moves_command.watch(made, None)
@@ -336,7 +336,7 @@ class WatchTest(testtools.TestCase):
 
     def test_at_most(self):
         made = mock.MagicMock()
-        made.db.moves.readable.return_value = []
+        made.db.moves.readable_moves.return_value = []
         with contextlib.redirect_stderr(io.StringIO()):
             moves_command.watch(made, 0.001)
 
@@ -476,7 +476,7 @@ class BackendTest(testtools.TestCase):
 
     def test_nodes(self):
         found, db = self.connected()
-        db.services.by_host.return_value = {
+        db.services.alive_by_host.return_value = {
             'b@localclone': False, 'a@localclone': True, 'c@other': True}
         self.assertEqual([('a@localclone', True), ('b@localclone', False)],
                          list(found.nodes().items()))

@@ -27,7 +27,7 @@ class MovesTest(testtools.TestCase):
 
     def row(self, move, found, problem=''):
         backend = mock.MagicMock()
-        backend.db.moves.readable.return_value = [move]
+        backend.db.moves.readable_moves.return_value = [move]
         backend.ask.return_value = found, problem
         row, = moves_command.progress(backend)
         return row
@@ -60,7 +60,7 @@ class MovesTest(testtools.TestCase):
         """It would take as long as a call may, for each of its copies."""
         backend = mock.MagicMock()
         backend.nodes.return_value = alive
-        backend.db.moves.readable.return_value = [move, move]
+        backend.db.moves.readable_moves.return_value = [move, move]
         for row in moves_command.progress(backend):
             self.assertIn('service is down', row['Remark'])
         backend.ask.assert_not_called()
@@ -75,7 +75,7 @@ class MovesTest(testtools.TestCase):
                 (over, [mock.call(B, 'describe')])):
             backend = mock.MagicMock()
             backend.nodes.return_value = {}
-            backend.db.moves.readable.return_value = [move, move]
+            backend.db.moves.readable_moves.return_value = [move, move]
             backend.ask.return_value = None, 'it is silent'
             for row in moves_command.progress(backend):
                 self.assertIn('it is silent', row['Remark'])
@@ -124,7 +124,7 @@ class MovesTest(testtools.TestCase):
     def test_node_is_asked_once_what_keeps_it_from_cleaning_up(self):
         """One that is down lets each who asks wait, and has many volumes."""
         backend = mock.MagicMock()
-        backend.db.moves.readable.return_value = [
+        backend.db.moves.readable_moves.return_value = [
             moving(Phase.RELEASING), moving(Phase.RELEASING)]
         backend.ask.return_value = None, 'it did not answer'
         rows = moves_command.progress(backend)
@@ -134,7 +134,8 @@ class MovesTest(testtools.TestCase):
 
     def test_watch_does_not_wait_for_a_clean_up(self):
         backend = mock.MagicMock()
-        backend.db.moves.readable.return_value = [moving(Phase.RELEASING)]
+        backend.db.moves.readable_moves.return_value = [
+            moving(Phase.RELEASING)]
         self.assertEqual([], moves_command.progress(backend, over=False))
 
     def test_preparing(self):
@@ -149,10 +150,11 @@ class MovesTest(testtools.TestCase):
         starting, early = moving(Phase.STARTING), moving(
             Phase.MIGRATING, committed=False)
         self.assertEqual((B, A), (
-            settle.Abort.decides(starting), settle.Abort.decides(early)))
+            settle.Abort.deciding_host(starting),
+            settle.Abort.deciding_host(early)))
         self.assertEqual((A, B), (
-            settle.Resume.decides(starting),
-            settle.Resume.decides(MIGRATING)))
+            settle.Resume.deciding_host(starting),
+            settle.Resume.deciding_host(MIGRATING)))
 
 
 class MainTest(testtools.TestCase):

@@ -23,7 +23,7 @@ def entry(name, source=A, destination=B, **more):
 
 def running(entries, limits=NONE, dead=()):
     return ''.join(sorted(key for key, position in copies.positions(
-        entries, limits, dead).items() if position.runs))
+        entries, limits, dead).items() if position.may_run))
 
 
 @ddt.ddt
@@ -55,7 +55,8 @@ class OrderTest(testtools.TestCase):
                 positions[first.move_id].number,
                 positions[second.move_id].number))
             self.assertEqual((True, False), (
-                positions[first.move_id].runs, positions[second.move_id].runs))
+                positions[first.move_id].may_run,
+                positions[second.move_id].may_run))
             self.assertIs(second, positions[second.move_id].entry)
 
     def test_a_dead_destination_copies_nothing_either(self):
@@ -136,7 +137,7 @@ class PropertyTest(testtools.TestCase):
         limits = copies.Limits(
             *(chance.randrange(4) for _each in range(2)))
         dead = set(chance.sample(hosts, chance.randrange(2)))
-        alive = {each.move_id for each in entries if not each.ends & dead}
+        alive = {each.move_id for each in entries if not each.hosts & dead}
         rounds = 0
         while entries:
             positions = copies.positions(entries, limits, dead)
@@ -145,7 +146,7 @@ class PropertyTest(testtools.TestCase):
                 self.assertEqual(positions,
                                  copies.positions(entries, limits, dead))
             runs = [position.entry for position in positions.values()
-                    if position.runs]
+                    if position.may_run]
             self.assert_within(limits, runs)
             self.assert_none_runs_less(limits, positions, dead)
             ends = {each.move_id for each in runs
@@ -170,14 +171,14 @@ class PropertyTest(testtools.TestCase):
     def assert_none_runs_less(self, limits, positions, dead):
         """The dead take nothing from the others; nobody waits for nothing."""
         live = [position.entry for position in positions.values()
-                if not position.entry.ends & dead]
+                if not position.entry.hosts & dead]
         alone = copies.positions(live, limits, dead)
         self.assertEqual(
-            {key for key, position in alone.items() if position.runs},
-            {each.move_id for each in live if positions[each.move_id].runs})
+            {key for key, position in alone.items() if position.may_run},
+            {each.move_id for each in live if positions[each.move_id].may_run})
         runs = [position.entry for position in positions.values()
-                if position.runs]
+                if position.may_run]
         for position in positions.values():
-            if not position.runs:
+            if not position.may_run:
                 with testtools.ExpectedException(AssertionError):
                     self.assert_within(limits, [*runs, position.entry])

@@ -72,11 +72,11 @@ class TableTest(testtools.TestCase):
     def test_names_are_told_apart(self):
         texts = [each.text for each in lvm_tags.TABLE]
         self.assertEqual(len(texts), len(set(texts)))
-        facts = [each.of('') for each in lvm_tags.FACTS.values()]
+        facts = [each.with_value('') for each in lvm_tags.FACTS.values()]
         for each in lvm_tags.TABLE:
-            tag = each.of('x') if each.value else each.text
+            tag = each.with_value('x') if each.value else each.text
             self.assertEqual(
-                [each.of('')] if each.name in lvm_tags.FACTS else [],
+                [each.with_value('')] if each.name in lvm_tags.FACTS else [],
                 [fact for fact in facts if tag.startswith(fact)])
 
     def test_facts_are_read_back(self):
@@ -85,13 +85,13 @@ class TableTest(testtools.TestCase):
         self.assertEqual({}, names.facts(
             ['localclone.volume', 'localclone.other=1', 'volume=1']))
         for name in found:
-            self.assertEqual({lvm_tags.FACTS[name].of('of-' + name)},
+            self.assertEqual({lvm_tags.FACTS[name].with_value('of-' + name)},
                              names.with_fact(names.tags(**found), name))
 
     def test_tags_of_a_group(self):
-        tag = header_notes.remote('v', 'luks', 'key')
+        tag = header_notes.remote_tag('v', 'luks', 'key')
         self.assertTrue(tag.startswith(lvm_tags.REMOTE.text), tag)
-        tag, = header_notes.directories('backend', ['/a'])
+        tag, = header_notes.directory_tags('backend', ['/a'])
         self.assertTrue(tag.startswith(lvm_tags.KEEPS.text), tag)
 
     def test_page_has_each(self):

@@ -104,7 +104,7 @@ class MoveRecordTest(testtools.TestCase):
         move_record.enter(other, move.token.after(
             state.Event.FAILED, committed=False))
         self.assertEqual([True, False, False], [
-            move_record.is_as_told(each, move)
+            move_record.is_unchanged(each, move)
             for each in (record(), other, record(committed=True))])
 
     def test_what_was_given_back_is_held_no_more(self):

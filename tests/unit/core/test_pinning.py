@@ -263,7 +263,7 @@ class PinnedTest(testtools.TestCase):
             1, 'k', pin=header.pin, becoming=header.pin)
         self.assertEqual(
             volume_types.Recorded(1, 'k', pin=header.pin),
-            pinning.settled(before, header))
+            pinning.after_reencryption(before, header))
 
 
 class Real(real_headers_case.RealCase):
@@ -271,7 +271,7 @@ class Real(real_headers_case.RealCase):
     def opened(self, volume, by_row=True):
         """The secrets that a volume is opened with."""
         opened, recorded = [], volume.encryption
-        expected = pinning.of_row(recorded)
+        expected = pinning.recorded_in_row(recorded)
         if not by_row:
             expected = upkeep._expected(recorded.key)
         with mock.patch.object(cryptsetup_keys, 'open_device', lambda *args:
@@ -450,7 +450,7 @@ class RealSecretTest(Real):
             error = self.assertRaises(
                 encryption_exceptions.HeaderDamaged, activate.open_volume,
                 self.node.crypt, self.node.keys, self.volume.id,
-                pinning.of_row(self.volume.encryption))
+                pinning.recorded_in_row(self.volume.encryption))
         self.assertIn('later', str(error))
 
 
@@ -595,7 +595,7 @@ class ChangedInBetweenTest(own_key_case.Case):
             error = self.assertRaises(
                 encryption_exceptions.ForeignHeader, activate.open_volume,
                 self.node.crypt, self.node.keys, self.volume.id,
-                pinning.of_row(recorded))
+                pinning.recorded_in_row(recorded))
         self.assertIn('cipher_null', str(error))
         # It was, and it may stay open.
         self.assertNotIn('manager was not asked', str(error))
@@ -622,7 +622,7 @@ class ChangedInBetweenTest(own_key_case.Case):
             self.assertRaises(
                 encryption_exceptions.ForeignHeader, activate.grow,
                 self.node.crypt, self.node.keys, self.volume.id,
-                pinning.of_row(self.volume.encryption))
+                pinning.recorded_in_row(self.volume.encryption))
         asked.assert_not_called()
 
 
@@ -637,7 +637,7 @@ class ExtendedTest(own_key_case.Case):
         with self.a.node.lock(self.volume.id):
             activate.open_volume(
                 self.a.node.crypt, self.a.node.keys, self.volume.id,
-                pinning.of_row(recorded))
+                pinning.recorded_in_row(recorded))
             self.a.disk.sealed = {self.volume.id: (
                 recorded.key, self.world.secrets.kept[recorded.key][1])}
             self.world.secrets.state = key_manager
@@ -652,14 +652,14 @@ class ExtendedTest(own_key_case.Case):
                 error = self.assertRaises(
                     encryption_exceptions.ForeignHeader, activate.grow,
                     self.a.node.crypt, self.a.node.keys, self.volume.id,
-                    pinning.of_row(recorded))
+                    pinning.recorded_in_row(recorded))
         self.assertIn('cipher_null', str(error))
         # A guest may have it open.
         self.assertIn(name, self.a.devices)
 
     def test_key_that_nobody_has(self):
         """It is not said to be longer than it is."""
-        expected = pinning.of_row(self.volume.encryption)
+        expected = pinning.recorded_in_row(self.volume.encryption)
         with self.a.node.lock(self.volume.id):
             activate.open_volume(self.a.node.crypt, self.a.node.keys,
                                  self.volume.id, expected)

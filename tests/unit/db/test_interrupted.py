@@ -183,7 +183,7 @@ class DeadTest(Base):
         node = specs.node()
         rows = node.interrupted
         node.lvm.lvs.return_value = {}
-        rows.older.return_value = ['asked', 'dead']
+        rows.volumes_unchanged_since.return_value = ['asked', 'dead']
         rows.end_dead.return_value = None
 
         def lock(volume_id):
@@ -217,10 +217,10 @@ class DeadTest(Base):
     def test_not_before_all_was_delivered(self, seconds, times):
         node = specs.node()
         rows = node.interrupted
-        rows.older.return_value = rows.lost_deletes.return_value = []
+        rows.volumes_unchanged_since.return_value = rows.lost_deletes.return_value = []
         rows.now.return_value = timeutils.utcnow()
         unended.sweep(node, time.monotonic() - seconds)
-        self.assertEqual(times, rows.older.call_count)
+        self.assertEqual(times, rows.volumes_unchanged_since.call_count)
         rows.lost_deletes.assert_called_once_with(node.host, unended.LOST)
 
     @ddt.data(-2, 2)

@@ -43,7 +43,7 @@ class MetricRecordsTest(records_case.Base):
         self.reload().destroy()
         key = lambda move: move.move_id  # noqa: E731
         self.assertEqual(
-            sorted(self.moves.readable(), key=key),
+            sorted(self.moves.readable_moves(), key=key),
             sorted((each.move for each in
                     self.inventory.all_moves('l')[0]), key=key))
 
@@ -127,7 +127,7 @@ class MetricRecordsTest(records_case.Base):
 
         class Backend:
             name, host, db = 'l', B, self.db
-            nodes = self.services.by_host
+            nodes = self.services.alive_by_host
             conf = type('Conf', (), dict.fromkeys((
                 'localclone_max_copies_in',
                 'localclone_max_copies_out'), 0))

@@ -136,7 +136,7 @@ class RecordsTest(Base):
         self.assertEqual((A, drained.source_lv),
                          (left.cleanup_node, left.cleanup_lv))
         self.moves.finish(left, Event.SOURCE_REMOVED)
-        self.assertEqual([], self.moves.readable())
+        self.assertEqual([], self.moves.readable_moves())
 
     @ddt.data(
         (None, 'success'), ('', 'success'), ('none', 'success'),
@@ -178,9 +178,9 @@ class RecordsTest(Base):
     def test_a_service_is_forgotten(self):
         utils.create_service(self.context, {
             'host': B, 'binary': 'cinder-volume', 'topic': 't'})
-        self.assertIn(B, self.services.by_host())
+        self.assertIn(B, self.services.alive_by_host())
         self.assertTrue(self.decommission.forget_service(B))
-        self.assertNotIn(B, self.services.by_host())
+        self.assertNotIn(B, self.services.alive_by_host())
         self.assertFalse(self.decommission.forget_service(B))
 
     def test_begin_at_a_stale_home(self):

@@ -187,7 +187,7 @@ class RowsTest(Base):
         self.assertRaises(exceptions.InvalidToken, self.moves.get_move,
                           move.move_id)
         self.assertNotIn(move.move_id, [
-            each.move_id for each in self.moves.readable()])
+            each.move_id for each in self.moves.readable_moves()])
 
     def test_record_of_before_there_was_encryption(self):
         move = self.begin()
@@ -333,7 +333,7 @@ class RowsTest(Base):
 class ReadsTest(Base):
 
     def test_what_only_looks_like_a_move(self):
-        neighbours, = self.moves.readable()
+        neighbours, = self.moves.readable_moves()
         self.assertEqual(self.neighbour.id, neighbours.volume_id)
         self.assertIsNone(self.moves.move_of(self.volume.id))
         self.assertEqual([], self.moves.pending_cleanups(self.volume.id))
@@ -343,7 +343,7 @@ class ReadsTest(Base):
         move = self.begin()
         self.assertTrue(self.moves.is_move(move.move_id))
         self.assertEqual({move.move_id, neighbours.move_id}, {
-            each.move_id for each in self.moves.readable()})
+            each.move_id for each in self.moves.readable_moves()})
 
     def test_a_volume_that_is_gone_before_the_commit(self):
         move = self.begin()
@@ -357,7 +357,7 @@ class ReadsTest(Base):
     def test_services(self):
         utils.create_service(self.context, {
             'host': 'controller', 'binary': 'cinder-scheduler', 'topic': 't'})
-        self.assertEqual({A: True, B: True}, self.services.by_host())
+        self.assertEqual({A: True, B: True}, self.services.alive_by_host())
 
 
 @ddt.ddt
@@ -408,5 +408,5 @@ class LocksTest(Base):
         with self.locks() as found:
             self.moves.move_of(self.volume.id)
             self.moves.get_move(move.move_id)
-            self.moves.readable()
+            self.moves.readable_moves()
         self.assertEqual([], found)

@@ -113,7 +113,7 @@ class HeldTest(Base):
         before = self.states()
         self.assertRaises(exceptions.StaleMove, self.begin, asked_by)
         self.assertEqual(before, self.states())
-        self.assertEqual([], self.moves.readable())
+        self.assertEqual([], self.moves.readable_moves())
 
     @ddt.data('deleting', 'available', 'error')
     def test_what_was_taken_by_force_is_lost(self, status):

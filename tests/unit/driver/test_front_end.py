@@ -373,7 +373,7 @@ class PathTest(Case):
             2 * GIB // 512, self.a.sim_handles.devices()[self.guard].sectors)
         self.volume.size = 2
         self.world.reconcile()
-        self.assertTrue(self.a.sim_handles.survey().header_guarded(
+        self.assertTrue(self.a.sim_handles.survey().guarded_sectors(
             self.volume.id))
 
     def test_a_guest_that_looks_away_holds_nothing_up(self):

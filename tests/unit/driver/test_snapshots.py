@@ -80,7 +80,7 @@ class ImageDriverTest(driver_case.Case):
 
     def test_connections_of_snapshots(self):
         connector = {'host': 'n1'}
-        self.snapshots.located.return_value.node = driver_case.HOST
+        self.snapshots.with_node.return_value.node = driver_case.HOST
         self.assertEqual(
             self.snapshots.connect.return_value,
             self.driver.initialize_connection_snapshot(

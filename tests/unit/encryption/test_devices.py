@@ -56,7 +56,7 @@ class Base(testtools.TestCase):
         self.paused = self.enterContext(
             mock.patch.object(upper_devices, 'stop_reencryption',
                               autospec=True))
-        self.node.exports.opens_in_vain.return_value = False
+        self.node.exports.has_open_unexported.return_value = False
 
     def there(self, *devices, lvs=()):
         found = {each.name: each for each in devices}

@@ -64,7 +64,7 @@ class SweepTest(testtools.TestCase):
             reencryption=None, becoming=None, odd='', pin=crypt.PIN,
             slot_ciphers=frozenset(), foreign_requirements=())
         self.wrong = self.useFixture(fixtures.MockPatchObject(
-            headers, 'wrong_with_backup', return_value=[])).mock
+            headers, 'backup_problems', return_value=[])).mock
         self.backups = header_backups.Sweep(node)
         self.useFixture(fixtures.MockPatchObject(
             activate, 'key_of', autospec=True, return_value=b'key'))
@@ -193,7 +193,7 @@ class SweepTest(testtools.TestCase):
         """As when the disk for backups is full."""
         self.node.crypt.backed_up_volumes.return_value = [HERE]
         self.wrong.return_value = ['other key slots']
-        self.node.crypt.header.return_value.opened_by.return_value = [
+        self.node.crypt.header.return_value.tokens_with_role.return_value = [
             mock.Mock(key='k')]
         self.node.crypt.renew_backup.side_effect = OSError
         for _look in range(2):
@@ -205,7 +205,7 @@ class SweepTest(testtools.TestCase):
     def test_compared_again_until_the_header_is_its_own(self):
         self.node.crypt.backed_up_volumes.return_value = [HERE]
         self.wrong.return_value = ['other data']
-        self.node.crypt.header.return_value.opened_by.return_value = []
+        self.node.crypt.header.return_value.tokens_with_role.return_value = []
         for _look in range(2):
             self.assertEqual([HERE], self.compared())
         self.node.crypt.renew_backup.assert_not_called()
@@ -217,7 +217,7 @@ class SweepTest(testtools.TestCase):
         self.node.lvm.lvs.return_value = {
             'volume-other': mock.Mock(tags={names.OUTDATED})}
         header = self.node.crypt.header.return_value
-        header.opened_by.return_value = [mock.Mock(key='k')]
+        header.tokens_with_role.return_value = [mock.Mock(key='k')]
         header.reencryption = mock.Mock()
         self.sweep()
         self.node.crypt.renew_backup.assert_not_called()

@@ -690,7 +690,7 @@ class BootTest(Case):
             strike(self.a, self.volume.id)
             before = dict(self.a.devices)
             with mock.patch.object(
-                    pinning, 'of_row', autospec=True,
+                    pinning, 'recorded_in_row', autospec=True,
                     return_value=dataclasses.replace(
                         self.expected(), pin=None, becoming=None)):
                 with self.node.lock(self.volume.id):

@@ -73,7 +73,7 @@ class Volume:
         """What the row names is there, and opens the volume."""
         assert self.recorded in self.secrets
         assert self.recorded in self.slots.values()
-        self.header.opened_by(luks_header.Role.VOLUME)
+        self.header.tokens_with_role(luks_header.Role.VOLUME)
 
     def run(self, give_up=False, stop=None):
         """Go on to the end, or to ``stop`` changes.

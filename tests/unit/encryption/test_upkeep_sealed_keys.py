@@ -140,7 +140,7 @@ class DeferredTest(deferred_case.Case):
         noted = upkeep.noted_of(
             here.node.crypt, here.node.sessions.recorded_remotes())
         self.assertEqual([guest.id], [each.volume_id for each in (
-            boot_plan.encrypted(
+            boot_plan.to_unlock(
                 survey.Survey(here.sim_lvm.lvs(), {}), noted))])
         # A boot has restored its handle, and not opened it; or neither.
         for name in (names.crypt(guest.id), guest.handle):
@@ -182,7 +182,7 @@ class SwappedTest(deferred_case.Case):
         self.restore()
         noted = upkeep.noted_of(self.here.node.crypt, self.recorded)
         self.assertEqual([self.guest.id], [each.volume_id for each in (
-            boot_plan.encrypted(self.here.sim_handles.survey(), noted))])
+            boot_plan.to_unlock(self.here.sim_handles.survey(), noted))])
         # By what its LV says alone.
         self.assertEqual(
             self.here.disk.remotes,
@@ -215,7 +215,7 @@ class MarkTest(deferred_case.Case):
             real(this, *args, **more)
 
         def opened_by_a_boot():
-            return [each.volume_id for each in boot_plan.encrypted(
+            return [each.volume_id for each in boot_plan.to_unlock(
                 survey.Survey(here.sim_lvm.lvs(), {}), upkeep.noted_of(
                     here.node.crypt, here.node.sessions.recorded_remotes()))]
         with mock.patch.object(crypt.SimCrypt, what, fail):
@@ -359,7 +359,7 @@ class SweepTest(encrypted_attach_case.Case):
     def test_given_out_no_more(self):
         self.volume.host = B
         self.a.disk.tags[self.volume.name] |= {names.OPENED, names.AWAY}
-        self.assertEqual([], boot_plan.encrypted(self.a.sim_handles.survey()))
+        self.assertEqual([], boot_plan.to_unlock(self.a.sim_handles.survey()))
         self.assertEqual(set(), self.sweep())
 
     def test_in_use_and_locked(self):

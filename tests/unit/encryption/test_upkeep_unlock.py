@@ -249,7 +249,7 @@ class UnlockTest(Case):
     def test_headers_that_stay_locked_hold_up_no_other(self):
         """Each waits for its lock; those that did not come after all."""
         volumes = [self.volume() for _ in range(upkeep.AT_ONCE + 1)]
-        *_others, last = [each.volume_id for each in boot_plan.encrypted(
+        *_others, last = [each.volume_id for each in boot_plan.to_unlock(
             self.a.sim_handles.survey())]
         act = self.crypt.open
 
@@ -285,7 +285,7 @@ class UnlockTest(Case):
     def test_what_is_used_elsewhere_while_the_key_manager_is_asked(self):
         """What this node has left of it is not to be given out."""
         volume = self.volume()
-        local, = boot_plan.encrypted(self.a.sim_handles.survey())
+        local, = boot_plan.to_unlock(self.a.sim_handles.survey())
         upkeep._check_noted(self.a.sim_lvm, local)
         self.a.disk.tags[volume.name] |= {names.AWAY}
         self.assertRaises(exceptions.NotPossible, upkeep._check_noted,
@@ -501,13 +501,13 @@ class PlanTest(Case):
         volume = self.volume()
         present = self.a.sim_handles.survey()
         self.assertEqual([volume.name], [
-            local.lv for local in boot_plan.encrypted(
+            local.lv for local in boot_plan.to_unlock(
                 present, self.noted(volume))])
         self.assertEqual(
             [(volume.id, ''), ('other', '')],
             [(local.volume_id, local.remote and local.lv)
-             for local in boot_plan.encrypted(present, {'other': ('l', 'k')})])
-        self.assertIsInstance(boot_plan.encrypted(present)[0], boot_plan.Local)
+             for local in boot_plan.to_unlock(present, {'other': ('l', 'k')})])
+        self.assertIsInstance(boot_plan.to_unlock(present)[0], boot_plan.Local)
 
     def test_what_is_noted_on_the_lv_below(self):
         """On that of the same volume, and of no other."""

@@ -15,8 +15,8 @@ class StandingTest(testtools.TestCase):
     def test_at_most_one_way(self, source, destination, pending, used,
                              written):
         standing = checks.Holders(source, destination, pending)
-        forward = checks.may_go_forward(standing, int(used))
-        back = checks.may_go_back(standing, int(used), written)
+        forward = checks.has_left_source(standing, int(used))
+        back = checks.was_given_up(standing, int(used), written)
         self.assertEqual(not source and not used, forward)
         self.assertEqual(
             (source, destination, pending, used, written)

@@ -131,7 +131,7 @@ class ManyTest(Base):
                 own._position(volume.name_id)
             return True
         own.ended('x')
-        with mock.patch.object(copies.Position, 'runs', property(others)):
+        with mock.patch.object(copies.Position, 'may_run', property(others)):
             with own.round(self.world.move_records.values()):
                 self.assertEqual([], own.take_next())
 

@@ -54,7 +54,7 @@ class OrderTest(Base):
         del self.world.told[:]
         with self.does(a=['ensure_handle_on_lv', 'flush_handle', 'advance',
                           'reconcile_soon', 'mark', 'remove_handle']):
-            self.locked(self.a, source.source_released, move)
+            self.locked(self.a, source.begin_hydration, move)
         self.assertEqual([(A, B, self.volume.id)], self.world.told)
 
     def test_complete(self):
@@ -62,7 +62,8 @@ class OrderTest(Base):
         self.b.reconciler.reconcile(self.volume.id)
         self.b.hydrate()
         with self.does(b=['activate volume', 'activate metadata', 'attach',
-                          'ensure_clone', 'ensure_handle_on_clone', 'unmapped',
+                          'ensure_clone', 'ensure_handle_on_clone',
+                          'unmapped_blocks',
                           'flush_handle', 'advance', 'ensure_handle_on_lv',
                           'flush_lv volume', 'remove_clone', 'detach',
                           'remove_lv metadata', 'advance', 'reconcile_soon',
@@ -229,13 +230,13 @@ class RefusedTest(Base):
         To end the move and build it nevertheless would leave what no record
         names.
         """
-        move, here = self.begun(), cleanup.here
+        move, here = self.begun(), cleanup.pending_here
 
         def given_up(node, volume_id):
             self.a.node.moves.advance(move, Event.FAILED)
             return here(node, volume_id)
         start = len(self.world.done)
-        with mock.patch.object(cleanup, 'here', given_up):
+        with mock.patch.object(cleanup, 'pending_here', given_up):
             self.assertRaises(exceptions.StaleMove, self.called, self.b,
                               destination.prepare, move.move_id,
                               move.token.nonce)
@@ -359,9 +360,9 @@ class HomeOfBeforeTest(testtools.TestCase):
 
     def can_do_without(self, users, away):
         self.node = specs.node()
-        self.node.sessions.is_away.return_value = away
+        self.node.sessions.is_down.return_value = away
         with mock.patch.object(devices, 'users', return_value=users):
-            return destination._can_do_without_home(
+            return destination._end_unused_attachment(
                 self.node, mock.Mock(volume_id='v'))
 
     @ddt.data(True, False)
@@ -470,7 +471,7 @@ class SwitchTest(testtools.TestCase):
         present = self.node.handles.survey.return_value
         present.is_handle_foreign.return_value = True
         self.node.clones.clone_status.return_value = mock.Mock(mode='rw')
-        self.node.sessions.is_away.return_value = False
+        self.node.sessions.is_down.return_value = False
         self.noted = self.useFixture(fixtures.MockPatchObject(
             destination.devices, 'note_moved')).mock
         self.ended = self.useFixture(fixtures.MockPatchObject(
@@ -504,7 +505,7 @@ class SwitchTest(testtools.TestCase):
 
     def test_its_home_is_away(self):
         """What this node wrote there may not be durable."""
-        self.node.sessions.is_away.return_value = True
+        self.node.sessions.is_down.return_value = True
         with mock.patch.object(devices, 'users', return_value=1):
             self.assertRaises(exceptions.SourceUnreachable, self.switch)
         self.assertEqual([], self.switched())
@@ -556,8 +557,8 @@ class OrderAloneTest(testtools.TestCase):
     def test_session_ends_before_it_is_asked_whether_it_is_away(self):
         node = specs.node()
         with mock.patch.object(destination.devices, 'users', return_value=0):
-            destination._can_do_without_home(node, mock.Mock())
-        self.assertEqual(['end_remote', 'is_away'], [
+            destination._end_unused_attachment(node, mock.Mock())
+        self.assertEqual(['end_remote', 'is_down'], [
             call[0] for call in node.sessions.method_calls])
 
     def test_clone_is_there_before_it_is_asked_how_far_it_is(self):
@@ -572,7 +573,7 @@ class OrderAloneTest(testtools.TestCase):
         """Flushed, then put there, then logged out, then ended."""
         node, move = specs.node(), mock.Mock(extra_bytes=0)
         node.handles.survey.return_value.is_handle_foreign.return_value = False
-        node.sessions.is_away.return_value = False
+        node.sessions.is_down.return_value = False
         with mock.patch.object(cleanup, 'end_after_swap') as ended:
             node.clones.attach_mock(ended, 'end_after_swap')
             destination._put_on_clone(node, move, 'disk')

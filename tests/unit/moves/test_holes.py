@@ -280,7 +280,7 @@ class UnderGuestTest(move_steps_case.Base):
         """A live move whose guest has left the source just now."""
         self.started()
         self.a.opened.clear()
-        self.locked(self.a, source.source_released, self.recorded())
+        self.locked(self.a, source.begin_hydration, self.recorded())
 
     def begun_to_copy(self):
         self.b.reconciler.reconcile(self.volume.id)
@@ -304,7 +304,8 @@ class UnderGuestTest(move_steps_case.Base):
         self.released()
         with self.does(a=['holes'], b=[
                 'activate volume', 'activate metadata', 'attach',
-                'ensure_clone', 'ensure_handle_on_clone', 'note_mapped',
+                'ensure_clone', 'ensure_handle_on_clone',
+                'note_holes_searched',
                 'holes', 'leave_out', 'set_hydration']):
             self.b.reconciler.reconcile(self.volume.id)
 
@@ -316,7 +317,7 @@ class UnderGuestTest(move_steps_case.Base):
         self.assertEqual(0, destination.written_regions(
             self.b.node, self.recorded()))
         self.a.opened.clear()
-        self.locked(self.a, source.source_released, self.recorded())
+        self.locked(self.a, source.begin_hydration, self.recorded())
         self.assertEqual(2, self.begun_to_copy().hydrated)
         self.expected[0] = 'late'
         self.assertEqual(2, self.completed())
@@ -359,8 +360,8 @@ class UnderGuestTest(move_steps_case.Base):
         elif why == 'not zeroing':
             self.b.zeroes = False
         elif why == 'source down':
-            self.a.node.services.by_host()  # it is one of them
-            self.b.node.services.by_host = lambda: {B: True}
+            self.a.node.services.alive_by_host()  # it is one of them
+            self.b.node.services.alive_by_host = lambda: {B: True}
         elif why == 'source too old':
             self.b.node.peers.holes = self.fails(
                 exceptions.OtherVersion(host=A))
@@ -394,7 +395,7 @@ class UnderGuestTest(move_steps_case.Base):
         if what == 'at the source':
             self.b.node.peers.holes = late
         else:
-            name = 'holes' if what == 'here' else 'note_mapped'
+            name = 'holes' if what == 'here' else 'note_holes_searched'
             setattr(storage_parts.of(self.b.node, name)._inner, name, late)
         self.released()
         status = self.begun_to_copy()
@@ -427,5 +428,5 @@ class UnderGuestTest(move_steps_case.Base):
         there = self.b if wrong == 'destination' else self.a
         nonce = 'x' if wrong == 'nonce' else move.token.nonce
         record = 'x' if wrong == 'gone' else move.move_id
-        self.assertRaises(exceptions.StaleMove, holes.of_source, there.node,
+        self.assertRaises(exceptions.StaleMove, holes.source_holes, there.node,
                           record, nonce)

@@ -59,7 +59,7 @@ class HydrationTest(testtools.TestCase):
         brake = hydration.Brake()
         status = dm_tables.parse_clone_status(BUSY)
         for hydrated, reads, now, pause in sweeps:
-            self.assertEqual(pause, brake.pause(
+            self.assertEqual(pause, brake.seconds_to_pause(
                 dataclasses.replace(status, hydrated=hydrated), reads, now),
                 now)
 
@@ -69,13 +69,13 @@ class HydrationTest(testtools.TestCase):
         starved = dataclasses.replace(
             dm_tables.parse_clone_status(BUSY), hydrating=0)
         for now in range(0, 100, 5):
-            self.assertEqual(0, brake.pause(starved, now, now))
+            self.assertEqual(0, brake.seconds_to_pause(starved, now, now))
 
     def test_a_failed_clone_is_not_paused(self):
         brake = hydration.Brake()
         failed = dm_tables.parse_clone_status('0 2097152 clone Fail')
         for now in range(0, 100, 5):
-            self.assertEqual(0, brake.pause(failed, now, now))
+            self.assertEqual(0, brake.seconds_to_pause(failed, now, now))
 
 
 class StallTest(testtools.TestCase):
@@ -88,10 +88,10 @@ class StallTest(testtools.TestCase):
                 (2 * end, 7, True), (2 * end + 6, 8, False),
                 (2 * end + 7, 8, None), (3 * end + 5, None, None),
                 (3 * end + 6, None, True), (3 * end + 7, 9, False)):
-            self.assertEqual(verdict, stall.check(hydrated, now), now)
+            self.assertEqual(verdict, stall.is_stalled(hydrated, now), now)
 
     def test_what_was_never_seen(self):
         stall = hydration.Stall()
-        self.assertIsNone(stall.check(None, 5))
-        self.assertTrue(stall.check(None, 5 + hydration.STALLED))
-        self.assertIsNone(hydration.Stall().check(0, 1))
+        self.assertIsNone(stall.is_stalled(None, 5))
+        self.assertTrue(stall.is_stalled(None, 5 + hydration.STALLED))
+        self.assertIsNone(hydration.Stall().is_stalled(0, 1))

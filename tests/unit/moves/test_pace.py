@@ -703,7 +703,7 @@ class WakerTest(Case):
     def test_what_stands_still_ends_at_no_known_time(self):
         """No look at the moves is made for it."""
         node = specs.node(pacing=copies_module.Settings())
-        node.clones.seen.return_value = {}
+        node.clones.read_counters.return_value = {}
         node.clones.wake_hydration.return_value = []
         copies = wake.Copies(node)
         copies._copies['s'] = copy = hydration.Copy()
@@ -798,7 +798,7 @@ class SettingsTest(testtools.TestCase):
         settings = copies_module.Settings(pace=Pace.SPARE)
         self.assertEqual(
             [Pace.SPARE, Pace.FULL, Pace.YIELD, Pace.SPARE, Pace.SPARE],
-            [settings.of(spec) for spec in (
+            [settings.pace_for(spec) for spec in (
                 '', ' full ', 'yield', 'spare', 'FULL')])
 
 
@@ -1059,7 +1059,7 @@ class WorldTest(Case):
                     volume.name_id: copies_module.Position(entries[0], 1)}))
         else:
             self.useFixture(fixtures.MockPatch(
-                'cinder_localclone.moves.hydration.Brake.pause',
+                'cinder_localclone.moves.hydration.Brake.seconds_to_pause',
                 return_value=5))
         self.b.reconciler.reconcile_moves()
         clone = self.clone(volume)
@@ -1082,7 +1082,7 @@ class WorldTest(Case):
             self.useFixture(fixtures.MockPatchObject(
                 copies_module, 'positions', return_value={}))
             with self.b.lock(volume.id):
-                copying.hindered(move)
+                copying.note_failed_check(move)
         self.assertFalse(self.waker.wake(99))
 
     def test_a_type_with_a_pace_that_there_is_none_of(self):

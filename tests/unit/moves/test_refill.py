@@ -83,7 +83,7 @@ class RefillingTest(Begun):
     def written_since(self):
         """A guest writes to the one just before it could be copied."""
         self.lose(0, 1)
-        inner = worlds.SimClones.unmapped
+        inner = worlds.SimClones.unmapped_blocks
 
         def after(stack, *args):
             found = inner(stack, *args)
@@ -91,7 +91,7 @@ class RefillingTest(Begun):
                 self.b.write(self.volume.id, 1, 'newer')
                 self.expected[1] = 'newer'
             return found
-        with mock.patch.object(worlds.SimClones, 'unmapped', after):
+        with mock.patch.object(worlds.SimClones, 'unmapped_blocks', after):
             self.assertRaises(exceptions.Lacking, self.reconcile)
 
     def test_what_was_written_since_stays(self):
@@ -187,7 +187,8 @@ class RefillingTest(Begun):
     def test_known_to_be_lost_with_its_source(self):
         """Nobody waits for a node that was forgotten."""
         self.tag(names.LACKING)
-        with mock.patch.object(type(self.b.node.services._inner), 'by_host',
+        with mock.patch.object(type(self.b.node.services._inner),
+                               'alive_by_host',
                                return_value={B: True}):
             self.reconcile()
         self.assertIs(Phase.RELEASING, self.phase())
@@ -197,9 +198,10 @@ class RefillingTest(Begun):
         """The same: nothing of it is asked for, whatever its own map says."""
         self.b.lvs[self.volume.name][HOLE] = 'written'
         self.tag(names.LACKING)
-        with mock.patch.object(type(self.b.node.services._inner), 'by_host',
+        with mock.patch.object(type(self.b.node.services._inner),
+                               'alive_by_host',
                                return_value={B: True}), self.failing(
-                'clones', 'unmapped', FileNotFoundError('thin_dump')):
+                'clones', 'unmapped_blocks', FileNotFoundError('thin_dump')):
             self.reconcile()
         self.assertIs(Phase.RELEASING, self.phase())
 
@@ -210,7 +212,7 @@ class RefillingTest(Begun):
         inner = worlds.SimClones.refill
 
         def bad(stack, move, disk, missing, factor):
-            yield from inner(stack, move, disk, thin_map.common(
+            yield from inner(stack, move, disk, thin_map.intersection(
                 missing, [[0, 1]]), factor)
             raise unread('bad sector')
         clock = self.waiting()
@@ -381,7 +383,7 @@ class RefillingTest(Begun):
             clock.return_value = 5
             self.reconcile()
             clock.return_value = 70
-            with self.failing('clones', 'unmapped', TIMEOUT):
+            with self.failing('clones', 'unmapped_blocks', TIMEOUT):
                 self.reconcile()
         self.assertIs(Phase.RELEASING, self.phase())
         self.assertEqual(({}, {}), (self.b.reconciler.comparison._silent,
@@ -408,7 +410,7 @@ class RefillingTest(Begun):
         self.tag(names.ACCEPTED)
         self.waiting().return_value = 5
         busy = exceptions.Busy(what='pool', host=B, seconds=10)
-        for name in ('unmapped', 'refill'):
+        for name in ('unmapped_blocks', 'refill'):
             with self.failing('clones', name, busy), contextlib.suppress(
                     exceptions.NotRefilled):
                 self.reconcile()
@@ -765,7 +767,7 @@ class RefillingTest(Begun):
 
     def test_seen_to_be_missing_and_nobody_tells_who_runs(self):
         self.lose(1)
-        with mock.patch.object(self.b.node.services, 'by_host',
+        with mock.patch.object(self.b.node.services, 'alive_by_host',
                                side_effect=RuntimeError('the database')):
             self.assertRaises(RuntimeError, self.reconcile)
         self.hide(1)
@@ -786,7 +788,7 @@ class RefillingTest(Begun):
             self.assertRaises(exceptions.NotRefilled, self.reconcile)
         self.restart()
         with mock.patch.object(
-                self.b.node.services, 'by_host', return_value={}), \
+                self.b.node.services, 'alive_by_host', return_value={}), \
                 mock.patch.object(
                     worlds.SimHandles, 'forget_read') as forgotten:
             self.reconcile()
@@ -818,14 +820,14 @@ class RefillingTest(Begun):
         with self.not_seen_again(TIMEOUT):
             self.assertRaises(exceptions.NotRefilled, self.reconcile)
         self.lose(1)
-        inner, asked = self.b.node.services.by_host, []
+        inner, asked = self.b.node.services.alive_by_host, []
 
         def second():
             asked.append(True)
             if len(asked) > 1:
                 raise RuntimeError('the database')
             return inner()
-        with mock.patch.object(self.b.node.services, 'by_host', second):
+        with mock.patch.object(self.b.node.services, 'alive_by_host', second):
             self.assertRaises(RuntimeError, self.reconcile)
         self.hide(1)
         self.lacking()
@@ -855,7 +857,7 @@ class RefillingTest(Begun):
                 self.failing('handles', 'forget_read', TIMEOUT):
             self.assertRaises(exceptions.NotRefilled, self.reconcile)
         with mock.patch.object(
-                self.b.node.services, 'by_host', return_value={}), \
+                self.b.node.services, 'alive_by_host', return_value={}), \
                 mock.patch.object(
                     worlds.SimHandles, 'forget_read') as forgotten:
             self.reconcile()
@@ -991,13 +993,14 @@ class RefillingTest(Begun):
 
     def not_seen(self, room, error):
         return self.failing(
-            room, 'holes' if room == 'peers' else 'unmapped', error)
+            room, 'holes' if room == 'peers' else 'unmapped_blocks', error)
 
     def test_source_whose_service_is_down(self):
         """It is not even asked: that would take too long each time."""
         self.lose(1)
         self.waiting().return_value = 5
-        with mock.patch.object(type(self.b.node.services._inner), 'by_host',
+        with mock.patch.object(type(self.b.node.services._inner),
+                               'alive_by_host',
                                return_value={A: False, B: True}), \
                 mock.patch.object(self.b.node.peers, 'holes') as asked:
             self.reconcile()
@@ -1008,7 +1011,8 @@ class RefillingTest(Begun):
         """Nobody waits for that one; but it is told."""
         self.lose(1)
         self.waiting().return_value = 5
-        with mock.patch.object(type(self.b.node.services._inner), 'by_host',
+        with mock.patch.object(type(self.b.node.services._inner),
+                               'alive_by_host',
                                return_value={B: True}), \
                 mock.patch.object(self.b.node.peers, 'holes') as asked:
             self.reconcile()
@@ -1033,7 +1037,7 @@ class RefillingTest(Begun):
         self.lose(1)
         clock = self.waiting()
         with self.not_seen(room, error), mock.patch.object(
-                self.b.reconciler.copying, 'hindered') as hindered:
+                self.b.reconciler.copying, 'note_failed_check') as hindered:
             for clock.return_value in (5, 64):
                 self.reconcile()
                 self.assertIs(Phase.MIGRATING, self.phase())
@@ -1146,7 +1150,7 @@ class RefillingTest(Begun):
         self.volume.status = status
         with mock.patch.object(self.b.reconciler.comparison,
                                'ensure_whole') as compared, mock.patch.object(
-                self.b.reconciler.copying, 'hindered') as hindered:
+                self.b.reconciler.copying, 'note_failed_check') as hindered:
             self.reconcile()
         compared.assert_not_called()
         hindered.assert_called_once()  # others need not wait for it

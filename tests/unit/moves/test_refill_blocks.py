@@ -20,7 +20,8 @@ class BlocksTest(move_steps_case.Base):
         node = specs.node()
         node.lvm.lvs.return_value = {move.destination_lv: mock.Mock(
             tags=frozenset())}
-        node.clones.unmapped.side_effect = ([[1, 2], [9, 3], [16, 3]], [])
+        node.clones.unmapped_blocks.side_effect = ([[1, 2], [9, 3], [16, 3]],
+                                                   [])
         node.peers.holes.return_value = [[2, 2]]
         node.clones.refill.return_value = iter([[[1, 2]]])
         node.clones.recorded_as_local.return_value = [[0, 1], [2, 1]]
@@ -31,15 +32,15 @@ class BlocksTest(move_steps_case.Base):
         # Regions 2 and 3 are holes of the source.
         node.clones.refill.assert_called_once_with(
             move, node.sessions.attach.return_value, [[1, 2]], 4)
-        node.clones.unmapped.assert_called_with(move, 4)
+        node.clones.unmapped_blocks.assert_called_with(move, 4)
         node.clones.set_hydration.assert_called_once_with(
             move.move_id, False)
         # What it maps meanwhile would hide what was lost.
         done = [call[0] for call in storage_parts.calls(node)]
         self.assertEqual(
-            ['set_hydration', 'recorded_as_local', 'unmapped'],
+            ['set_hydration', 'recorded_as_local', 'unmapped_blocks'],
             [name for name in done if name in (
-                'set_hydration', 'recorded_as_local', 'unmapped')][:3])
+                'set_hydration', 'recorded_as_local', 'unmapped_blocks')][:3])
 
     def test_mark_is_of_all_blocks(self):
         move = mock.Mock(destination_lv='v', move_id='s', **{
@@ -49,8 +50,8 @@ class BlocksTest(move_steps_case.Base):
         node = specs.node()
         node.lvm.lvs.return_value = {'v': mock.Mock(tags={names.LACKING})}
         node.lvm.group = 'g'
-        node.services.by_host.return_value = {move.source: True}
-        node.clones.unmapped.side_effect = ([[0, 2]], [])
+        node.services.alive_by_host.return_value = {move.source: True}
+        node.clones.unmapped_blocks.side_effect = ([[0, 2]], [])
         node.peers.holes.return_value = []
         node.clones.refill.return_value = iter([[[0, 2]]])
         self.assertRaises(exceptions.Lacking,
@@ -67,7 +68,7 @@ class BlocksTest(move_steps_case.Base):
         node = specs.node()
         node.lvm.lvs.return_value = {move.destination_lv: mock.Mock(
             tags=frozenset())}
-        node.clones.unmapped.side_effect = ([[1, 2]], [])
+        node.clones.unmapped_blocks.side_effect = ([[1, 2]], [])
         node.peers.holes.return_value = [[2, 2]]
         node.clones.refill.return_value = iter([[[1, 1]]])
         self.assertTrue(

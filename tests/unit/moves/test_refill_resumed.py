@@ -69,7 +69,7 @@ class ResumedTest(Begun):
 
     def test_once(self):
         self.sweep()
-        with mock.patch.object(worlds.SimClones, 'unmapped') as looked:
+        with mock.patch.object(worlds.SimClones, 'unmapped_blocks') as looked:
             self.sweep()
         looked.assert_not_called()
 
@@ -93,7 +93,7 @@ class ResumedTest(Begun):
                 exceptions.PeerUnreachable(
                     host=A, method='holes', seconds=30, reason=''))), \
                 mock.patch.object(self.b.reconciler.copying,
-                                  'hindered') as hindered:
+                                  'note_failed_check') as hindered:
             self.sweep()
             hindered.assert_called_once()  # others need not wait for it
             self.assertNotEqual(self.expected, self.read())
@@ -192,13 +192,13 @@ class ResumedTest(Begun):
         self.interrupted()
         self.copied_and_not_seen()
         self.lose(1)
-        inner = worlds.SimClones.unmapped
+        inner = worlds.SimClones.unmapped_blocks
 
         def then(stack, *args):
             found = inner(stack, *args)
             self.hide(1)
             return found
-        with mock.patch.object(worlds.SimClones, 'unmapped', then):
+        with mock.patch.object(worlds.SimClones, 'unmapped_blocks', then):
             self.sweep()
         self.end()
 
@@ -236,14 +236,14 @@ class ResumedTest(Begun):
 
     @ddt.data(('recorded_as_local', ValueError('odd')),
               ('recorded_as_local', TIMEOUT), ('set_hydration', TIMEOUT),
-              ('unmapped', exceptions.CommandFailed(
+              ('unmapped_blocks', exceptions.CommandFailed(
                   command='dmsetup', code=1, stderr='')),
               ('mark', TIMEOUT), ('refill', TIMEOUT))
     @ddt.unpack
     def test_pool_that_fails_and_something_else(self, name, error):
         """Whatever is the first thing to fail: that is no wait."""
         clock = self.clock()
-        inner = worlds.SimClones.unmapped
+        inner = worlds.SimClones.unmapped_blocks
 
         def mapped(stack, *args):
             found = inner(stack, *args)
@@ -253,7 +253,8 @@ class ResumedTest(Begun):
         for clock.return_value in (5, 70, 1e6):
             with self.failing(storage_parts.part(name), name, error), (
                     contextlib.nullcontext() if self.b.pool_fails else
-                    mock.patch.object(worlds.SimClones, 'unmapped', mapped)):
+                    mock.patch.object(worlds.SimClones, 'unmapped_blocks',
+                                      mapped)):
                 self.sweep()
             self.assertFalse(self.hydrates())
             if name in ('mark', 'refill'):
@@ -366,7 +367,8 @@ class ResumedTest(Begun):
                                return_value=[()]), mock.patch.object(
                 worlds.SimClones, 'recorded_as_local',
                 return_value=[[1, 1]]), mock.patch.object(
-                worlds.SimClones, 'unmapped', side_effect=([[1, 1]], [])):
+                worlds.SimClones, 'unmapped_blocks',
+                side_effect=([[1, 1]], [])):
             self.sweep()
         self.assertTrue(self.b.devices[names.clone(
             self.phase_of())]['hydrating'])
@@ -403,7 +405,7 @@ class ResumedTest(Begun):
         """Until all is copied."""
         self.tag(names.LACKING)
         self.sweep()
-        with mock.patch.object(worlds.SimClones, 'unmapped') as looked:
+        with mock.patch.object(worlds.SimClones, 'unmapped_blocks') as looked:
             self.sweep()
         looked.assert_not_called()
 
@@ -516,12 +518,12 @@ class ResumedTest(Begun):
 
     def test_nothing_is_copied_while_it_looks(self):
         self.b.devices[names.clone(self.phase_of())]['hydrating'] = True
-        seen, inner = [], worlds.SimClones.unmapped
+        seen, inner = [], worlds.SimClones.unmapped_blocks
 
         def looked(stack, *args):
             seen.append(self.hydrates())
             return inner(stack, *args)
-        with mock.patch.object(worlds.SimClones, 'unmapped', looked):
+        with mock.patch.object(worlds.SimClones, 'unmapped_blocks', looked):
             self.sweep()
         self.assertEqual({False}, set(seen))
         self.assertTrue(self.hydrates())

@@ -126,17 +126,17 @@ class SessionsTest(sessions_case.Case):
         self.assertEqual(2, self.called.iscsiadm.end_session.call_count)
 
     def test_what_has_just_begun(self):
-        self.assertFalse(self.sessions.has_begun(V1))
+        self.assertFalse(self.sessions.was_just_attached(V1))
         self.attach()
-        self.assertTrue(self.sessions.has_begun(V1))
-        self.assertFalse(self.sessions.has_begun(sessions_case.SHADOW))
+        self.assertTrue(self.sessions.was_just_attached(V1))
+        self.assertFalse(self.sessions.was_just_attached(sessions_case.SHADOW))
         later = (iscsi_initiator.time.monotonic()
                  + iscsi_initiator.RECORDED + 1)
         with mock.patch.object(iscsi_initiator.time, 'monotonic',
                                lambda: later):
-            self.assertFalse(self.sessions.has_begun(V1))
+            self.assertFalse(self.sessions.was_just_attached(V1))
         self.sessions.end_remote(V1)
-        self.assertFalse(self.sessions.has_begun(V1))
+        self.assertFalse(self.sessions.was_just_attached(V1))
 
     def test_one_whose_home_has_left_its_portal_is_ended_in_use(self):
         """What waits for it would only wait until its time limit."""
@@ -211,7 +211,7 @@ class SessionsTest(sessions_case.Case):
             self.disks({IQN: ['/dev/sda'], sessions_case.IQN: ['/dev/sdb'],
                         other: ['/dev/sdc']})
             self.called.iscsiadm.is_down.side_effect = down.__contains__
-            self.assertIs(away, self.sessions.is_away(sessions_case.MOVE))
+            self.assertIs(away, self.sessions.is_down(sessions_case.MOVE))
 
     def test_ended_only_if_its_home_does_not_answer(self):
         """Else what was written there may still be on its way."""

@@ -35,7 +35,7 @@ class SourceTest(move_steps_case.Base):
         del self.world.told[:]
         with self.does():
             self.assertRaises(exceptions.SourceBusy, self.locked, self.a,
-                              source.source_released, move)
+                              source.begin_hydration, move)
         self.assertEqual([], self.world.told)
 
     def test_what_was_written_is_durable_once_it_is_released(self):
@@ -47,7 +47,7 @@ class SourceTest(move_steps_case.Base):
             self.a.opened.clear()
             self.world.moment, self.world.stop_at = 0, stops
             with contextlib.suppress(worlds.Stopped):
-                self.locked(self.a, source.source_released, move)
+                self.locked(self.a, source.begin_hydration, move)
             self.a.stop(power=True)
             if self.recorded().phase is Phase.MIGRATING:
                 self.assertEqual('late', self.a.lvs[move.source_lv][1])

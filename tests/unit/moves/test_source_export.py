@@ -100,7 +100,7 @@ class HandleTest(move_steps_case.Base):
         self.a.reconciler.reconcile(self.volume.id)
         self.assertTrue(self.at_source())
         self.a.opened.clear()
-        self.locked(self.a, source.source_released, move)
+        self.locked(self.a, source.begin_hydration, move)
         self.assertFalse(self.at_source())
         self.assertIs(Phase.MIGRATING, self.recorded().phase)
 
@@ -124,7 +124,7 @@ class HandleTest(move_steps_case.Base):
         move = self.started()
         self.a.stop(power=True)
         self.a.dead = False
-        self.locked(self.a, source.source_released, move)
+        self.locked(self.a, source.begin_hydration, move)
         self.assertIs(Phase.MIGRATING, self.recorded().phase)
         self.world.settle()
         self.check(self.world, self.volume, self.expected)
@@ -289,7 +289,7 @@ class UsersTest(testtools.TestCase):
         handle = names.handle('v')
         node.handles.devices.return_value = {} if opened is None else {
             handle: dm_tables.Device(handle, '', '253:1', opened, False)}
-        node.exports.opens_in_vain.side_effect = {'v': in_vain}.get
+        node.exports.has_open_unexported.side_effect = {'v': in_vain}.get
         self.assertEqual(expected, devices.users(node, 'v'))
         if expected:
             error = self.assertRaises(exceptions.SourceBusy,

@@ -24,7 +24,7 @@ class DirectoryTest(testtools.TestCase):
         super().setUp()
         services = specs.port('services')
         self.client = specs.port('peers')
-        services.by_host.return_value = dict(SERVICES)
+        services.alive_by_host.return_value = dict(SERVICES)
         self.directory = directory.Directory('n1@l', services, self.client)
         self.directory.know('n1@l', ['192.0.2.1'])
         self.client.describe.side_effect = self.describe
@@ -146,7 +146,7 @@ class DirectoryTest(testtools.TestCase):
         def is_at(connector, host):
             asked.append((connector, host))
             return connector.get('host') == 'a' or bool(connector.get('ip'))
-        remembered = node.remembered(is_at)
+        remembered = node.cached_is_at(is_at)
         connectors = [{'host': 'a', 'initiator': 'x'}, {'host': 'b'},
                       {'host': 'b', 'ip': '192.0.2.1'}]
         for _each in range(2):
@@ -177,7 +177,7 @@ class DirectoryTest(testtools.TestCase):
         """What it has attached is its own all the same."""
         address = {'host': 'alias', 'ip': '192.0.2.2'}
         self.assertTrue(self.directory.is_at(address, 'n2@l'))
-        self.directory._services.by_host.return_value = {
+        self.directory._services.alive_by_host.return_value = {
             **SERVICES, 'n2@l': False}
         self.assertTrue(self.directory.is_at(address, 'n2@l'))
         self.assertIsNone(self.directory.find(address))

@@ -108,7 +108,7 @@ class HandlersTest(Base):
 
     def test_connections(self):
         self.connect(ON_B)
-        attachments = volume_attachments.of_request(self.volume)
+        attachments = volume_attachments.as_sent(self.volume)
         self.is_local(self.handlers.initialize_connection(
             self.volume.id, ON_B, attachments))
         self.handlers.initialize_connection(

@@ -236,7 +236,8 @@ class ErrorsTest(testtools.TestCase):
     def test_what_is_taken_is_not_registered_again(self):
         before = dict(outcomes.USER_MESSAGES)
         for key, number in (('FAILED', 'LC99'), ('OTHER', 'LC00')):
-            self.assertRaises(ValueError, outcomes.owner_reads, key, number,
+            self.assertRaises(ValueError, outcomes.register_message, key,
+                              number,
                               'text')
         self.assertEqual(before, outcomes.USER_MESSAGES)
 

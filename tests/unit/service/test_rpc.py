@@ -152,7 +152,7 @@ class MethodsTest(testtools.TestCase):
     def test_every_method_has_its_function(self):
         for name, method in methods.METHODS.items():
             self.assertTrue(callable(method.function), name)
-            self.assertEqual(name, methods.of(method.function).name)
+            self.assertEqual(name, methods.method_of(method.function).name)
 
     def test_no_module_with_methods_is_missed(self):
         """Whatever declares one, the endpoint imports."""
@@ -224,7 +224,7 @@ class MethodsTest(testtools.TestCase):
                          (peer.TOPIC, peer.NAMESPACE))
 
     def test_home_is_found_by_the_volume(self):
-        """:func:`.rpc.at_home` sends its id first."""
+        """:func:`.rpc.call_at_home` sends its id first."""
         for name in ('initialize_connection', 'delete', 'unmanage',
                      'revert'):
             method = methods.METHODS[name]
@@ -323,7 +323,7 @@ class BusTest(testtools.TestCase):
         subject = (self.service if method.subject == 'service'
                    else getattr(self.service, method.subject))
         function.assert_called_once_with(
-            subject, **arguments, **method.local)
+            subject, **arguments, **method.on_peer)
         # Where an owner waits, copies slow down.
         self.assertEqual(
             name in ('prepare', 'begin_remote'),
@@ -495,12 +495,12 @@ class DeclaringTest(testtools.TestCase):
         """It is a function as any other; nothing is sent."""
         act = self.declare()
         self.assertEqual((self.node, 'v', 2, True),
-                         methods.at('a@l', act, self.node, 'v', 2))
+                         methods.call_at('a@l', act, self.node, 'v', 2))
         self.assertEqual([], self.node.peers.mock_calls)
 
     def test_elsewhere(self):
         act = self.declare()
-        found = methods.at('b@l', act, self.node, 'v', size=2)
+        found = methods.call_at('b@l', act, self.node, 'v', size=2)
         self.node.peers.call.assert_called_once_with(
             'b@l', methods.METHODS['act'], {'volume_id': 'v', 'size': 2})
         self.assertIs(self.node.peers.call.return_value, found)
@@ -509,14 +509,15 @@ class DeclaringTest(testtools.TestCase):
         act = self.declare()
         subject = mock.Mock(node=self.node)
         self.assertEqual((subject, 'v', 1, True),
-                         methods.at('a@l', act, subject, 'v'))
-        methods.at('b@l', act, subject, 'v')
+                         methods.call_at('a@l', act, subject, 'v'))
+        methods.call_at('b@l', act, subject, 'v')
         self.node.peers.call.assert_called_once()
 
     def test_local_arguments_stay_here(self):
         """The peer has its own, whatever the caller wants."""
-        act = self.declare(local={'patient': False})
-        self.assertRaises(TypeError, methods.at, 'b@l', act, self.node, 'v',
+        act = self.declare(on_peer={'patient': False})
+        self.assertRaises(TypeError, methods.call_at, 'b@l', act, self.node,
+                          'v',
                           2, True)
         service = mock.Mock()
         self.assertEqual(
@@ -532,14 +533,15 @@ class DeclaringTest(testtools.TestCase):
         stale = exceptions.StaleMove(volume='v')
         self.node.peers.call.side_effect = [stale, 'done']
         self.node.volumes.volume.return_value = mock.Mock(home='c@l')
-        self.assertEqual('done', methods.at_home(act, self.node, volume, 2))
+        self.assertEqual('done',
+                         methods.call_at_home(act, self.node, volume, 2))
         self.assertEqual(
             [('b@l', {'volume_id': 'v', 'size': 2}),
              ('c@l', {'volume_id': 'v', 'size': 2})],
             [(call.args[0], call.args[2])
              for call in self.node.peers.call.mock_calls])
         self.node.peers.call.side_effect = [stale, stale]
-        self.assertRaises(exceptions.StaleMove, methods.at_home, act,
+        self.assertRaises(exceptions.StaleMove, methods.call_at_home, act,
                           self.node, volume)
 
     def test_home_that_has_not_changed_is_not_asked_again(self):
@@ -549,7 +551,7 @@ class DeclaringTest(testtools.TestCase):
         for row in (volume, None):
             self.node.peers.call.reset_mock()
             self.node.volumes.volume.return_value = row
-            self.assertRaises(exceptions.StaleMove, methods.at_home, act,
+            self.assertRaises(exceptions.StaleMove, methods.call_at_home, act,
                               self.node, volume)
             self.node.peers.call.assert_called_once()
 
@@ -557,7 +559,7 @@ class DeclaringTest(testtools.TestCase):
         act = self.declare()
         self.node.peers.call.side_effect = exceptions.StaleMove(volume='v')
         self.node.volumes.volume.return_value = mock.Mock(home='a@l')
-        self.assertEqual((self.node, 'v', 1, True), methods.at_home(
+        self.assertEqual((self.node, 'v', 1, True), methods.call_at_home(
             act, self.node, mock.Mock(id='v', home='b@l')))
 
     def test_cast(self):
@@ -581,16 +583,16 @@ class DeclaringTest(testtools.TestCase):
         def sweep(node, volume_id):
             raise NotImplementedError
 
-        @methods.answers(sweep)
+        @methods.implements(sweep)
         def really_look(looking, volume_id):
             return [looking, volume_id]
-        method = methods.of(sweep)
-        self.assertIs(method, methods.of(really_look))
+        method = methods.method_of(sweep)
+        self.assertIs(method, methods.method_of(really_look))
         self.assertEqual(['it', 'v'], method.answer(
             mock.Mock(looking='it'), {'volume_id': 'v'}))
-        self.assertRaises(TypeError, methods.answers(sweep),
+        self.assertRaises(TypeError, methods.implements(sweep),
                           lambda node: None)
-        methods.at('b@l', sweep, self.node, 'v')
+        methods.call_at('b@l', sweep, self.node, 'v')
         self.node.peers.call.assert_called_once_with(
             'b@l', method, {'volume_id': 'v'})
 
@@ -598,12 +600,12 @@ class DeclaringTest(testtools.TestCase):
         @methods.declared('sweep')
         def sweep(node):
             raise NotImplementedError
-        self.assertRaises(NotImplementedError, methods.of(sweep).answer,
+        self.assertRaises(NotImplementedError, methods.method_of(sweep).answer,
                           mock.Mock(), {})
 
     def test_what_is_asked_below_the_package_that_does_it(self):
         self.assertEqual(
             ['cinder_localclone.service.assembly.Service.describe',
              'cinder_localclone.volumes.reconcile.Reconciler.reconcile'],
-            [methods.of(each).origin
+            [methods.method_of(each).origin
              for each in (peers.describe, peers.reconcile)])

@@ -168,10 +168,10 @@ class CloneTest(storage_case.Case):
     def test_whether_it_was_looked_for_them(self):
         for tags, expected in (((names.UNMAPPED,), True), ((), False)):
             self.lvs(storage_case.lv(META, tags=tags))
-            self.assertIs(expected, self.clones.is_unmapped(MOVE))
+            self.assertIs(expected, self.clones.needs_hole_search(MOVE))
         self.lvs()
-        self.assertFalse(self.clones.is_unmapped(MOVE))
-        self.clones.note_mapped(MOVE)
+        self.assertFalse(self.clones.needs_hole_search(MOVE))
+        self.clones.note_holes_searched(MOVE)
         self.assertRan(mock.call.lvm.remove_tag(
             'fast', META, names.UNMAPPED, 30))
 
@@ -393,23 +393,23 @@ class CloneTest(storage_case.Case):
     def test_where_its_io_is_counted(self):
         device = self.sysfs('253:7', '')
         self.ran.block.number.return_value = '253:7'
-        self.assertEqual(('253:7', '253:7'), self.clones.counters(MOVE))
+        self.assertEqual(('253:7', '253:7'), self.clones.device_numbers(MOVE))
         self.assertEqual(
             ['/dev/mapper/localclone-' + V1, '/dev/g/volume-' + SHADOW],
             [call.args[0] for call in self.ran.block.number.mock_calls])
         (device / 'queue' / 'iostats').write_text('0\n')
-        self.assertEqual(('', ''), self.clones.counters(MOVE))
+        self.assertEqual(('', ''), self.clones.device_numbers(MOVE))
         self.ran.block.number.return_value = ''
-        self.assertEqual(('', ''), self.clones.counters(MOVE))
+        self.assertEqual(('', ''), self.clones.device_numbers(MOVE))
 
     def test_what_is_counted(self):
         device = self.sysfs('253:7', ' 5 0 40 1 7 0 64 9 2 5 9 0 0 0 0 0 0')
         both = {SHADOW: ('253:7', '253:7'), V1: ('253:7', '')}
         self.assertEqual({SHADOW: copies.Seen(12, 2, 0)},
-                         self.clones.seen(both))
+                         self.clones.read_counters(both))
         (device / 'stat').unlink()  # it has gone
-        self.assertEqual({}, self.clones.seen(both))
-        self.assertEqual({}, self.clones.seen({SHADOW: ('', '')}))
+        self.assertEqual({}, self.clones.read_counters(both))
+        self.assertEqual({}, self.clones.read_counters({SHADOW: ('', '')}))
 
     def test_completed_reads(self):
         self.ran.block.completed_reads.return_value = 4711

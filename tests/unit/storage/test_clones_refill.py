@@ -36,27 +36,27 @@ class MappingTest(testtools.TestCase):
     def test_each_block(self):
         mapping = self.mapping()
         for number, mapped in self.DEVICES.items():
-            root = mapping.of(number)
+            root = mapping.root_of(number)
             self.assertEqual(mapped, {block for block in range(400)
-                                      if mapping.has(root, block)})
+                                      if mapping.is_mapped(root, block)})
 
     def test_first_block_of_the_pool(self):
         """Its value is 0 if it is mapped at once."""
-        root = self.mapping().of(9)
+        root = self.mapping().root_of(9)
         self.change(root, '<Q', 32 + 8 * 3, 0)
-        self.assertTrue(self.mapping().has(root, 4))
+        self.assertTrue(self.mapping().is_mapped(root, 4))
 
     def test_short_read(self):
         mapping = self.mapping()
-        root, read = mapping.of(9), os.preadv
+        root, read = mapping.root_of(9), os.preadv
         with mock.patch.object(
                 os, 'preadv', lambda *args: min(512, read(*args))):
-            self.assertRaises(ValueError, mapping.has, root, 4)
+            self.assertRaises(ValueError, mapping.is_mapped, root, 4)
 
     def test_no_such_device(self):
         mapping = self.mapping()
         for number in (0, 3, 10):
-            self.assertRaises(ValueError, mapping.of, number)
+            self.assertRaises(ValueError, mapping.root_of, number)
 
     def test_no_snapshot(self):
         self.writer.blocks[0] = self.writer._superblock(0, 0, 0)
@@ -79,16 +79,17 @@ class MappingTest(testtools.TestCase):
     @ddt.unpack
     def test_no_node(self, format, at, value):
         """Nothing is written where it is not known what is mapped."""
-        root = self.mapping().of(5)
+        root = self.mapping().root_of(5)
         self.change(root, format, at, value)
-        self.assertRaises(ValueError, self.mapping().has, root, 7)
+        self.assertRaises(ValueError, self.mapping().is_mapped, root, 7)
 
     def test_end_of_the_metadata(self):
         mapping = self.mapping()
-        self.assertRaises(ValueError, mapping.has, len(self.writer.blocks), 0)
+        self.assertRaises(ValueError, mapping.is_mapped,
+                          len(self.writer.blocks), 0)
 
     def test_tree_without_end(self):
         mapping = self.mapping()
-        root = mapping.of(1)
+        root = mapping.root_of(1)
         self.change(root, '<Q', 32 + 8 * 3, root)
-        self.assertRaises(ValueError, self.mapping().has, root, 0)
+        self.assertRaises(ValueError, self.mapping().is_mapped, root, 0)

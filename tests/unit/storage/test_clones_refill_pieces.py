@@ -32,7 +32,7 @@ class ClonesTest(testtools.TestCase):
         self.handles = handles.Handles(lvm)
         self.clones = clones.Clones(lvm, self.handles)
         self.block = self.useFixture(fixtures.MockPatchObject(
-            thin_pool, 'block', return_value=1 << 17)).mock
+            thin_pool, 'block_size', return_value=1 << 17)).mock
         self.called = self.useFixture(fixtures.MockPatchObject(
             refill, 'refill')).mock
         self.forgotten = self.useFixture(fixtures.MockPatchObject(
@@ -154,13 +154,14 @@ class ClonesTest(testtools.TestCase):
 
     def test_what_is_not_mapped(self):
         move = self.MOVE
-        with mock.patch.object(thin_pool, 'unmapped') as called:
-            self.assertIs(called.return_value, self.clones.unmapped(move, 4))
+        with mock.patch.object(thin_pool, 'all_holes') as called:
+            self.assertIs(called.return_value,
+                          self.clones.unmapped_blocks(move, 4))
         called.assert_called_once_with(
             'g', move.destination_lv, move.size_bytes, 1 << 14, 30)
 
     def test_whether_its_pool_fails(self):
-        with mock.patch.object(thin_pool, 'check') as called:
+        with mock.patch.object(thin_pool, 'check_metadata_writable') as called:
             self.clones.check_pool(self.MOVE)
         called.assert_called_once_with('g', self.MOVE.destination_lv, 30)
 

@@ -77,7 +77,7 @@ class CryptsetupTest(commands.Case):
 
     def test_directory_that_no_tag_can_have(self):
         self.assertEqual(
-            set(), header_notes.directories('b', ['', '/a b', '/a,b']))
+            set(), header_notes.directory_tags('b', ['', '/a b', '/a,b']))
 
     def test_version_that_re_encrypts(self):
         for text, fits in (('cryptsetup 2.6.1 flags: UDEV', True),
@@ -96,8 +96,8 @@ class CryptsetupTest(commands.Case):
 
     def test_what_is_noted_of_what_is_passed_through(self):
         other = VOLUME.replace('b', 'a')
-        tags = ['mine', header_notes.remote(VOLUME, 'u', 'a:b'),
-                header_notes.remote(other, 'v', 'k')]
+        tags = ['mine', header_notes.remote_tag(VOLUME, 'u', 'a:b'),
+                header_notes.remote_tag(other, 'v', 'k')]
         self.commands.answer('vgs --noheadings -o vg_seqno,vg_tags',
                              '  7 %s\n' % ','.join(tags))
         self.assertEqual({VOLUME: ('u', 'a:b'), other: ('v', 'k')},
@@ -118,7 +118,7 @@ class CryptsetupTest(commands.Case):
 
         def noted(changes, *args):
             answer = '  %d %s\n' % (
-                changes, header_notes.remote(VOLUME, 'u', 'k%d' % changes))
+                changes, header_notes.remote_tag(VOLUME, 'u', 'k%d' % changes))
             commands = self.useFixture(fixtures.MockPatchObject(
                 lvm.process, 'run', return_value=answer)).mock
             found = self.room.remotes(*args)
@@ -136,7 +136,7 @@ class CryptsetupTest(commands.Case):
 
     def test_what_is_noted_while_another_thread_asks(self):
         """Its answer is older, but is kept later."""
-        new = (8, [header_notes.remote(VOLUME, 'u', 'k')])
+        new = (8, [header_notes.remote_tag(VOLUME, 'u', 'k')])
 
         class Room(cryptsetup.Cryptsetup):
             def __setattr__(self, name, value):

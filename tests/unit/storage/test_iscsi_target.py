@@ -217,8 +217,8 @@ class ExportedTest(testtools.TestCase):
 
     def test_backstore_that_nothing_exports_opens_the_device(self):
         self.unused(HANDLE, 'localclone-another')
-        self.assertTrue(self.exports.opens_in_vain(VOLUME))
-        self.assertFalse(self.exports.opens_in_vain(SHADOW))
+        self.assertTrue(self.exports.has_open_unexported(VOLUME))
+        self.assertFalse(self.exports.has_open_unexported(SHADOW))
 
     def test_volume_is_withdrawn_from_one(self):
         self.serve((REMOTE, []), (SOURCE, []))
@@ -545,7 +545,7 @@ class ServedAgainTest(testtools.TestCase):
         self.node.moves.moves_of.return_value = []
         self.node.moves.move_of.return_value = None
         survey = self.node.handles.survey.return_value
-        survey.handle_is_on_lv.return_value = True
+        survey.is_handle_on_lv.return_value = True
         survey.metadata.return_value = None
         survey.devices = {}
         return reconcile.Reconciler(self.node)

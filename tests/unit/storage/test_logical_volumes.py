@@ -549,16 +549,17 @@ class SnapshotTest(Case):
     def test_holes(self):
         with mock.patch.object(logical_volumes, 'thin_pool') as pool:
             pool.LIMIT = 10
-            self.assertIs(pool.holes.return_value, self.lvm.holes(
+            self.assertIs(pool.largest_holes.return_value, self.lvm.holes(
                 'volume-' + V1, GIB, MOVE.geometry))
-            pool.holes.assert_called_once_with(
+            pool.largest_holes.assert_called_once_with(
                 'g', 'volume-' + V1, GIB, 1 << 16, 10)
-            pool.release.return_value = True
+            pool.release_metadata_snapshot.return_value = True
             self.assertTrue(self.lvm.release_map())
-            pool.release.assert_called_once_with('g', 'g-pool', 30)
+            pool.release_metadata_snapshot.assert_called_once_with(
+                'g', 'g-pool', 30)
             self.lvm.pool = None
             self.assertFalse(self.lvm.release_map())
-            pool.release.assert_called_once()
+            pool.release_metadata_snapshot.assert_called_once()
 
     @ddt.data((True, 'g-pool', True, True), (False, '', True, False),
               (True, 'g-pool', False, False), (True, 'other', True, False),
@@ -586,7 +587,7 @@ class SnapshotTest(Case):
             mock.call.lvm.create_snapshot(
                 'g', 'volume-x', '_snapshot-' + SNAPSHOT, False,
                 ['localclone.snapshot=' + SNAPSHOT,
-                 'localclone.of=' + V1, names.on('b@l')], 30))
+                 'localclone.of=' + V1, names.node_tag('b@l')], 30))
 
     @ddt.data((GIB, []), (2 * GIB, ['extend']))
     @ddt.unpack
@@ -1216,7 +1217,7 @@ class SpaceTest(Case):
     def test_what_is_not_copied_is_not_on_its_way(
             self, allocated, unfilled, template='volume-%s'):
         """By what the volume was extended since the move began, in GiB."""
-        found = lvm_reports.unfilled({each.name: each for each in (
+        found = lvm_reports.bytes_to_write({each.name: each for each in (
             lv(template % SHADOW, size=5 * GIB, thin=True,
                allocated=allocated * GIB),
             lv('volume-' + V1, size=8 * GIB, thin=True),
@@ -1224,8 +1225,13 @@ class SpaceTest(Case):
         self.assertEqual(unfilled * GIB, found)
 
     def test_thick_volumes_on_their_way_have_their_room(self):
-        self.assertEqual(0, lvm_reports.unfilled({each.name: each for each in (
-            lv('volume-' + SHADOW, size=8), lv(META, tags=()))}))
+        self.assertEqual(0, lvm_reports.bytes_to_write({each.name: each
+                                                        for each in (
+                                                            lv('volume-'
+                                                               + SHADOW,
+                                                               size=8),
+                                                            lv(META,
+                                                               tags=()))}))
 
     @ddt.data(('fast', 7, False), ('g', 20, True))
     @ddt.unpack

@@ -121,7 +121,7 @@ class ConnectTest(Base):
 
         An export, or a move, would keep the LV in use.
         """
-        asked = volume_attachments.of_request(self.volume)
+        asked = volume_attachments.as_sent(self.volume)
         self.attach(status)
         for connector in (ON_A, ON_B, ELSEWHERE):
             error = self.assertRaises(
@@ -385,7 +385,7 @@ class UnserveTest(Base):
         self.live()
         self.a.opened.clear()
         with mock.patch.object(
-                connect.source, 'source_released', autospec=True,
+                connect.source, 'begin_hydration', autospec=True,
                 side_effect=RuntimeError('no database')):
             self.disconnect(self.a, ON_A)
         self.attach('in-use', 'b')

@@ -86,7 +86,7 @@ class ExtendingTest(testtools.TestCase):
             asked = []
 
             def begin(_this, host, _volume_id, properties, told):
-                self.assertEqual(attachments.of_request(self.volume), told)
+                self.assertEqual(attachments.as_sent(self.volume), told)
                 asked.append((properties['size_gib'], self.shown()))
                 if fault:
                     raise fault

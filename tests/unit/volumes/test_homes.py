@@ -179,7 +179,8 @@ class HomesTest(attach_case.Base):
     def test_no_other_volume_is_read(self):
         """Each look at a move from here comes here."""
         self.connect(ON_B)
-        with mock.patch.object(records.SimVolumes, 'misplaced') as listed:
+        with mock.patch.object(records.SimVolumes,
+                               'volumes_with_wrong_host') as listed:
             self.a.reconciler.reconcile(self.volume.id)
         listed.assert_not_called()
         self.is_at(B)

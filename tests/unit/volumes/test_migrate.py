@@ -76,7 +76,7 @@ class WithinTest(Base):
         node.lvm.logical_block.return_value = 512
         node.handles.devices.return_value = {}
         node.handles.shown_bytes.return_value = 0
-        node.exports.opens_in_vain.return_value = False
+        node.exports.has_open_unexported.return_value = False
         node.exports.source_location.side_effect = (
             lambda record: 'portal,1 iqn:%s 0' % record)
 
@@ -548,7 +548,7 @@ class IntoTest(Base):
         self.lvm.lvs.return_value = {
             self.copy.name: mock.Mock(tags=frozenset())}
         self.handles.devices.return_value = {}
-        self.there.service.node.exports.opens_in_vain.return_value = False
+        self.there.service.node.exports.has_open_unexported.return_value = False
 
     def test_what_is_the_volumes_own_by_now_keeps_its_handle(self):
         self.half_finished()
@@ -575,7 +575,7 @@ class IntoTest(Base):
         self.show('9:1', opened)
         self.handles.devices.return_value = (
             self.handles.survey.return_value.devices)
-        self.there.service.node.exports.opens_in_vain.return_value = False
+        self.there.service.node.exports.has_open_unexported.return_value = False
         if opened:
             self.assertRaises(exceptions.SourceBusy, self.prepare, move)
         else:
@@ -596,7 +596,7 @@ class IntoTest(Base):
         self.lvm.lvs.return_value = {
             self.copy.name: mock.Mock(tags=frozenset())}
         self.handles.devices.return_value = {}
-        node.exports.opens_in_vain.return_value = False
+        node.exports.has_open_unexported.return_value = False
 
         @contextlib.contextmanager
         def lock(name):

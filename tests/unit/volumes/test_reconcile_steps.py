@@ -118,7 +118,8 @@ class DestinationTest(Case):
         self.copied()
         self.guest.volume.status = 'deleting'
         move = self.move()
-        with mock.patch.object(copying.Copies, 'hindered') as hindered:
+        with mock.patch.object(copying.Copies,
+                               'note_failed_check') as hindered:
             self.reconcile()
         hindered.assert_called_once()
         self.assertEqual(move, self.move())
@@ -148,7 +149,7 @@ class DestinationTest(Case):
         self.copied()
         with mock.patch.object(self.home.reconciler.comparison, 'ensure_whole',
                                return_value=False), mock.patch.object(
-                copying.Copies, 'hindered') as hindered:
+                copying.Copies, 'note_failed_check') as hindered:
             self.reconcile()
         hindered.assert_called_once()
         self.assertIs(state.Phase.MIGRATING, self.move().phase)
@@ -161,7 +162,7 @@ class DestinationTest(Case):
                            (destination, 'complete')):
             with mock.patch.object(room, name, side_effect=KeyError), \
                     mock.patch.object(
-                        copying.Copies, 'hindered') as hindered:
+                        copying.Copies, 'note_failed_check') as hindered:
                 self.assertRaises(KeyError, self.reconcile)
             hindered.assert_called_once()
             self.home.hydrate()
@@ -170,7 +171,7 @@ class DestinationTest(Case):
         """What was lost is to be copied again before all else is."""
         with mock.patch.object(self.home.reconciler.comparison, 'resume',
                                return_value=False), mock.patch.object(
-                copying.Copies, 'hindered') as hindered, \
+                copying.Copies, 'note_failed_check') as hindered, \
                 mock.patch.object(hydration.Copy, 'update') as driven:
             self.reconcile()
         hindered.assert_called_once()
@@ -193,7 +194,7 @@ class DestinationTest(Case):
         with mock.patch.object(destination, 'rebuild', rebuild), \
                 mock.patch.object(destination, 'complete',
                                   autospec=True) as complete, \
-                mock.patch.object(copying.Copies, 'hindered',
+                mock.patch.object(copying.Copies, 'note_failed_check',
                                   autospec=True) as hindered:
             with self.home.lock(self.guest.id):
                 self.assertFalse(self.home.reconciler._as_destination(
@@ -210,7 +211,7 @@ class DestinationTest(Case):
             with mock.patch.object(
                     destination, 'rebuild', side_effect=KeyError), \
                     mock.patch.object(
-                        survey.Survey, 'handle_is_on_clone',
+                        survey.Survey, 'is_handle_on_clone',
                         return_value=on_clone), mock.patch.object(
                             upper_devices, 'reconcile', lambda *_which: (
                                 seen.append(set(self.home.remote)))):

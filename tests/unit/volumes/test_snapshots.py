@@ -304,7 +304,7 @@ class SweepTest(Base):
         self.world.set_snapshot(self.snapshot, node=before)
         self.node.disk.tags[self.lv] = frozenset(
             each for each in self.node.disk.tags[self.lv]
-            if each != names.on(A)) | {names.on(said or before)}
+            if each != names.node_tag(A)) | {names.node_tag(said or before)}
 
     def test_a_node_with_another_name_finds_its_own(self):
         self.rename('before@l')
@@ -313,7 +313,7 @@ class SweepTest(Base):
         self.assertEqual(self.expected, self.content(
             self.world, self.snapshot))
         self.world.reconcile()
-        self.assertEqual({names.on(A)}, {
+        self.assertEqual({names.node_tag(A)}, {
             tag for tag in self.node.disk.tags[self.lv]
             if 'on=' in tag})
         # A volume is made of it again.
@@ -329,7 +329,7 @@ class SweepTest(Base):
             for _look in range(4):
                 self.world.reconcile()
             self.assertEqual(A, self.world.snapshots[self.snapshot].node)
-            self.assertEqual({names.on(A)}, {
+            self.assertEqual({names.node_tag(A)}, {
                 tag for tag in self.node.disk.tags[self.lv]
                 if 'on=' in tag})
 
@@ -370,8 +370,8 @@ class SweepTest(Base):
 
     def connect(self, connector=AT_ANOTHER, host=A):
         node = self.world.nodes[host].node
-        return rpc.at(snapshots.located(node, self.snapshot).node,
-                      snapshots.connect, node, self.snapshot, connector)
+        return rpc.call_at(snapshots.with_node(node, self.snapshot).node,
+                           snapshots.connect, node, self.snapshot, connector)
 
     def disconnect(self, connector=AT_ANOTHER, host=A):
         snapshots.disconnect(self.world.nodes[host].node, self.snapshot,

@@ -575,7 +575,7 @@ class ThickTest(Case):
         present = self.a.sim_handles.survey()
         self.assertEqual([], boot_plan.plan(present))
         self.assertEqual([], present.uncommitted_lvs('g'))
-        self.assertEqual([], present.left_of(self.volume.id, 'g'))
+        self.assertEqual([], present.complete_lvs(self.volume.id, 'g'))
         self.a.disk.tags[to_wipe] = frozenset()
         lv = self.a.sim_lvm.lvs()[to_wipe]
         self.assertEqual(manageable.TO_WIPE, manageable.why_no_volume(

@@ -190,8 +190,8 @@ class DoctorTest(testtools.TestCase):
         self.assertEqual(set(), encryption.disks_below('0:5', root))
 
     def test_former_directories(self):
-        self.assertEqual([], encryption.former([]))
-        found, = encryption.former(['/a', '/b'])
+        self.assertEqual([], encryption.former_directories([]))
+        found, = encryption.former_directories(['/a', '/b'])
         self.assertEqual(checks.WARN, found.verdict)
         self.assertIn('/a, /b', found.details)
 
@@ -223,7 +223,7 @@ class DoctorTest(testtools.TestCase):
         volume = 'bc5cfce0-cd3d-4029-88f4-3c64da986803'
         for kind, end in ((encryption_exceptions.NotRecovered, 'by itself.'),
                           (encryption_exceptions.NotEnded, 'is missing. No')):
-            found, = encryption.locked([boot_plan.Outcome(
+            found, = encryption.locked_volumes([boot_plan.Outcome(
                 volume, 'lv', upkeep.LOCKED, str(kind(
                     path=names.handle_path(volume),
                     reason='only its last step is missing')))])
@@ -253,9 +253,9 @@ class DoctorTest(testtools.TestCase):
         self.assertNotIn('secrets without volume', self.names)
 
     def test_what_is_left_is_told_with_bounds(self):
-        found, = encryption.left([operator.Left(
+        found, = encryption.leftover_secrets([operator.Left(
             operator.SECRET, 'k%d' % number, 'v', True)
-            for number in range(200)])
+                        for number in range(200)])
         self.assertIn('and 195 more', found.details)
         self.assertLess(len(found.details), 300)
 
@@ -525,7 +525,7 @@ class DoctorTest(testtools.TestCase):
             return state.Move(
                 'v', 's', state.Token(phase, 'n', None), committed, source,
                 destination, 'x', 'y', 1)
-        self.backend.db.moves.readable.return_value = [
+        self.backend.db.moves.readable_moves.return_value = [
             move(Phase.ROLLING_BACK, False, A, 'c@l'),
             move(Phase.RELEASING, True, 'c@l', 'd@l'),
             move(Phase.MIGRATING, True, 'c@l', A),

@@ -43,13 +43,13 @@ class RateTest(testtools.TestCase):
         clock = iter([0, 2, 4, 20, 22, 23])
         rate = reencrypt.Rate(lambda: next(clock))
         self.assertEqual([0, 50, 50, 5, 20 / 2], [
-            rate.of(done) for done in (0, 100, 200, 280, 300)])
+            rate.update(done) for done in (0, 100, 200, 280, 300)])
 
     def test_another_one(self):
         clock = itertools.count()
         rate = reencrypt.Rate(lambda: next(clock))
         self.assertEqual([0, 100, 0, 10],
-                         [rate.of(done) for done in (0, 100, 5, 15)])
+                         [rate.update(done) for done in (0, 100, 5, 15)])
 
 
 class Case(testtools.TestCase):

@@ -140,7 +140,7 @@ class HereTest(testtools.TestCase):
     def test_only_by_root(self, kind):
         command = kind(mock.MagicMock(), None)
         with mock.patch.object(backend.os, 'geteuid', lambda: 1000):
-            self.assertRaises(errors.CommandError, command.here,
+            self.assertRaises(errors.CommandError, command.node_at_home,
                               sample.ENCRYPTED)
 
     def test_locks_are_the_services_own(self):

@@ -108,7 +108,7 @@ class ReadingTest(testtools.TestCase):
         with mock.patch(
                 'cinder_localclone.storage.privsep.reencrypt_process.running',
                 return_value=ids[:1]) as running, mock.patch(
-                'cinder_localclone.storage.privsep.reencrypt_process.said',
+                'cinder_localclone.storage.privsep.reencrypt_process.progress_output',
                 return_value='{"device_bytes": "1", "device_size": "2", '
                 '"speed": "3", "eta_ms": "4"}'):
             found = sources.storage(backend)

@@ -66,9 +66,9 @@ class OptionsTest(testtools.TestCase):
             volume_types.Encryption(), UUID).words())
 
     def test_of_opening(self):
-        plain = cryptsetup_cli.opening(False, False, False)
+        plain = cryptsetup_cli.open_options(False, False, False)
         for number, option in enumerate((
                 '--readonly', '--disable-locks', '--allow-discards')):
             self.assertNotIn(option, plain)
-            self.assertEqual({option}, set(cryptsetup_cli.opening(*[
+            self.assertEqual({option}, set(cryptsetup_cli.open_options(*[
                 each == number for each in range(3)])) - set(plain))

@@ -26,12 +26,12 @@ class LocalTest(testtools.TestCase):
         local = set(numbers.sample(range(count), count // 3))
         metadata = Writer(count, local, entries).metadata()
         self.assertEqual(sorted(local), regions(
-            dm_clone_metadata.local(metadata, count)))
+            dm_clone_metadata.local_regions(metadata, count)))
 
     def test_neighbours_are_one(self):
         metadata = Writer(128, {1, 2, 3, 5}).metadata()
         self.assertEqual([[1, 3], [5, 1]],
-                         dm_clone_metadata.local(metadata, 128))
+                         dm_clone_metadata.local_regions(metadata, 128))
 
     @ddt.data(({*range(256)}, 256, [[0, 256]]),
               ({*range(64, 128), 129}, 256, [[64, 64], [129, 1]]),
@@ -42,7 +42,7 @@ class LocalTest(testtools.TestCase):
               ({*range(64, 69), *range(70, 128)}, 70, [[64, 5]]))
     @ddt.unpack
     def test_whole_words(self, local, count, found):
-        self.assertEqual(found, dm_clone_metadata.local(
+        self.assertEqual(found, dm_clone_metadata.local_regions(
             Writer(256, local).metadata(), count))
 
     def damaged(self, at, data):
@@ -63,7 +63,7 @@ class LocalTest(testtools.TestCase):
     def test_what_is_odd_is_not_believed(self, at, data):
         metadata = self.damaged(at, data)
         self.assertRaises(dm_clone_metadata.OddMetadata,
-                          dm_clone_metadata.local, metadata, 1024)
+                          dm_clone_metadata.local_regions, metadata, 1024)
 
     @ddt.data((0, 3, 4), (1, 2, 3), (0, 1, 3), (0, 2, 3))
     def test_a_block_that_is_missing(self, keys):
@@ -73,18 +73,18 @@ class LocalTest(testtools.TestCase):
         struct.pack_into('<QQQ', block, 32, *keys)
         writer.blocks[writer.root] = bytes(block)
         self.assertRaises(
-            dm_clone_metadata.OddMetadata, dm_clone_metadata.local,
+            dm_clone_metadata.OddMetadata, dm_clone_metadata.local_regions,
             writer.metadata(), 2 * 64 * WORDS)
 
     def test_more_than_it_has(self):
         self.assertRaises(
-            dm_clone_metadata.OddMetadata, dm_clone_metadata.local,
+            dm_clone_metadata.OddMetadata, dm_clone_metadata.local_regions,
             Writer(64, set()).metadata(), 65)
 
     def test_nothing_at_all(self):
         for metadata in (b'', bytes(BLOCK)):
             self.assertRaises(dm_clone_metadata.OddMetadata,
-                              dm_clone_metadata.local, metadata, 0)
+                              dm_clone_metadata.local_regions, metadata, 0)
 
     def test_a_tree_in_a_circle(self):
         writer = Writer(5 * 64 * WORDS, {1}, 2)
@@ -92,4 +92,5 @@ class LocalTest(testtools.TestCase):
         struct.pack_into('<Q', block, 32 + 8 * ENTRIES, writer.root)
         writer.blocks[writer.root] = bytes(block)
         self.assertRaises(dm_clone_metadata.OddMetadata,
-                          dm_clone_metadata.local, writer.metadata(), 1)
+                          dm_clone_metadata.local_regions, writer.metadata(),
+                          1)

@@ -70,8 +70,9 @@ class HeaderTest(testtools.TestCase):
         self.assertEqual(('0', '1'), header.keyslots)
         self.assertEqual((FIRST, SECOND), header.tokens)
         self.assertEqual((FIRST, SECOND),
-                         header.opened_by(luks_header.Role.VOLUME))
-        self.assertEqual((), header.opened_by(luks_header.Role.RECOVERY))
+                         header.tokens_with_role(luks_header.Role.VOLUME))
+        self.assertEqual((),
+                         header.tokens_with_role(luks_header.Role.RECOVERY))
         self.assertEqual({FIRST.key, SECOND.key}, header.keys())
         self.assertEqual((), header.keyslots_without_token)
 
@@ -80,7 +81,8 @@ class HeaderTest(testtools.TestCase):
             del metadata['keyslots']['0']
             metadata['digests']['0']['keyslots'].remove('0')
         header = luks_header.parse(changed(luks_headers.ROTATING, drop))
-        self.assertEqual((SECOND,), header.opened_by(luks_header.Role.VOLUME))
+        self.assertEqual((SECOND,),
+                         header.tokens_with_role(luks_header.Role.VOLUME))
         self.assertEqual((FIRST, SECOND), header.tokens)
 
     def test_a_slot_that_nobody_has_said_anything_of(self):
@@ -93,7 +95,8 @@ class HeaderTest(testtools.TestCase):
             luks_headers.ROTATING, lambda each: each['tokens']['1'].update(
                 keyslots=[], slot='1')))
         self.assertEqual((), header.keyslots_without_token)
-        self.assertEqual((FIRST,), header.opened_by(luks_header.Role.VOLUME))
+        self.assertEqual((FIRST,),
+                         header.tokens_with_role(luks_header.Role.VOLUME))
 
     def test_a_slot_that_opens_no_data(self):
         """As "luksAddKey --unbound" makes it."""
@@ -103,7 +106,8 @@ class HeaderTest(testtools.TestCase):
         header = luks_header.parse(changed(luks_headers.ROTATING, unbind))
         self.assertEqual(('0',), header.keyslots)
         self.assertEqual(('0', '1'), header.all_keyslots)
-        self.assertEqual((FIRST,), header.opened_by(luks_header.Role.VOLUME))
+        self.assertEqual((FIRST,),
+                         header.tokens_with_role(luks_header.Role.VOLUME))
 
     def test_the_numbers_of_slots_are_numbers(self):
         def many(metadata):
@@ -122,7 +126,8 @@ class HeaderTest(testtools.TestCase):
     def test_the_older_key_comes_first(self):
         header = luks_header.parse(luks_headers.ROTATING)
         self.assertEqual((FIRST, SECOND), dataclasses.replace(
-            header, tokens=(SECOND, FIRST)).opened_by(luks_header.Role.VOLUME))
+            header,
+            tokens=(SECOND, FIRST)).tokens_with_role(luks_header.Role.VOLUME))
 
     def test_all_slots_are_gone(self):
         """As when a volume is deleted, and that is repeated."""
@@ -294,10 +299,11 @@ class NotesTest(testtools.TestCase):
     def test_what_is_passed_through(self):
         """By tags of that kind alone, and of volumes alone."""
         self.assertEqual(
-            {UUID: ('luks', 'key:1')}, header_notes.known_of_remote(
-                [header_notes.remote(UUID, 'luks', 'key:1'),
+            {UUID: ('luks', 'key:1')}, header_notes.parse_remote_tags(
+                [header_notes.remote_tag(UUID, 'luks', 'key:1'),
                  UUID.replace('1', '2') + '=luks:key',
-                 header_notes.remote('no-volume', 'luks', 'key'), 'other']))
+                 header_notes.remote_tag('no-volume', 'luks', 'key'),
+                 'other']))
 
 
 @ddt.ddt

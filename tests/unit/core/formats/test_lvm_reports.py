@@ -99,7 +99,7 @@ class ReportTest(testtools.TestCase):
                 (move, {'localclone.copied=1', 'localclone.' + tag}
                  if tag.startswith('extra') else {'localclone.' + tag},
                  False))}
-        self.assertEqual(5 << 30, lvm_reports.unfilled(lvs))
+        self.assertEqual(5 << 30, lvm_reports.bytes_to_write(lvs))
 
     def test_groups_of_volumes(self):
         self.assertEqual(
@@ -150,9 +150,9 @@ class ReportTest(testtools.TestCase):
 
     def test_free_space(self):
         free = lvm_reports.FreeSpace(volumes=100, metadata=10, shared=False)
-        self.assertEqual('', free.lacks(100, 10))
-        self.assertIn('volumes', free.lacks(101, 10))
-        self.assertIn('metadata', free.lacks(100, 11))
+        self.assertEqual('', free.why_too_small(100, 10))
+        self.assertIn('volumes', free.why_too_small(101, 10))
+        self.assertIn('metadata', free.why_too_small(100, 11))
         shared = lvm_reports.FreeSpace(volumes=100, metadata=100, shared=True)
-        self.assertEqual('', shared.lacks(90, 10))
-        self.assertIn('volumes and metadata', shared.lacks(95, 10))
+        self.assertEqual('', shared.why_too_small(90, 10))
+        self.assertIn('volumes and metadata', shared.why_too_small(95, 10))

@@ -43,7 +43,7 @@ class OneVolumeTest(testtools.TestCase):
 
     ASKED = ('handle', 'guard', 'crypt', 'integrity', 'upper_devices',
              'export_device',
-             'users', 'header_guarded')
+             'users', 'guarded_sectors')
 
     def setUp(self):
         super().setUp()
@@ -78,7 +78,7 @@ class OneVolumeTest(testtools.TestCase):
         present = self.limited(survey.names_of(V1))
         self.assertEqual(8, len(present.devices))
         expected = getattr(self.all, what)(V1)
-        self.assertTrue(expected or what == 'header_guarded')
+        self.assertTrue(expected or what == 'guarded_sectors')
         self.assertEqual(expected, getattr(present, what)(V1))
 
     def test_users_are_never_too_few(self):
@@ -122,8 +122,8 @@ class SurveyTest(testtools.TestCase):
     @ddt.unpack
     def test_handle(self, below, on_lv, on_clone):
         present = self.present(below)
-        self.assertIs(on_lv, present.handle_is_on_lv(V1, 'v'))
-        self.assertIs(on_clone, present.handle_is_on_clone(move()))
+        self.assertIs(on_lv, present.is_handle_on_lv(V1, 'v'))
+        self.assertIs(on_clone, present.is_handle_on_clone(move()))
 
     @ddt.data(
         ('8:0', True),  # over iSCSI
@@ -178,33 +178,33 @@ class SurveyTest(testtools.TestCase):
     @ddt.data('253:5', '253:6')
     def test_suspended_handle_is_on_nothing(self, below):
         present = self.present(below, suspended=True)
-        self.assertFalse(present.handle_is_on_lv(V1, 'v'))
-        self.assertFalse(present.handle_is_on_clone(move()))
+        self.assertFalse(present.is_handle_on_lv(V1, 'v'))
+        self.assertFalse(present.is_handle_on_clone(move()))
 
     @ddt.data((0, 1, True), (1 << 30, 1, True), ((1 << 30) + 1, 2, False))
     @ddt.unpack
     def test_handle_that_is_too_short(self, size, gib, enough):
-        self.assertIs(enough, self.present('253:5').handle_is_on_lv(
+        self.assertIs(enough, self.present('253:5').is_handle_on_lv(
             V1, 'v', size))
-        self.assertIs(enough, self.present('253:6').handle_is_on_clone(
+        self.assertIs(enough, self.present('253:6').is_handle_on_clone(
             move(volume_gib=gib)))
 
     @ddt.data(1, 2)
     def test_extended_on_its_clone(self, gib):
         """It is not on the LV alone before the clone has gone."""
         present = self.present('253:6 0\n2097152 2097152 linear 253:5')
-        self.assertTrue(present.handle_is_on_clone(move(volume_gib=gib)))
-        self.assertFalse(present.handle_is_on_lv(V1, 'v'))
+        self.assertTrue(present.is_handle_on_clone(move(volume_gib=gib)))
+        self.assertFalse(present.is_handle_on_lv(V1, 'v'))
         self.assertEqual({V1}, present.volumes_above('g', 'v'))
 
     def test_missing_things(self):
-        self.assertFalse(self.present('253:5', '').handle_is_on_lv(V1, 'v'))
+        self.assertFalse(self.present('253:5', '').is_handle_on_lv(V1, 'v'))
         present = self.present('253:5')
-        self.assertFalse(present.handle_is_on_lv(V1, 'w'))
-        self.assertFalse(present.handle_is_on_lv(SHADOW, 'v'))
-        self.assertFalse(present.handle_is_on_clone(
+        self.assertFalse(present.is_handle_on_lv(V1, 'w'))
+        self.assertFalse(present.is_handle_on_lv(SHADOW, 'v'))
+        self.assertFalse(present.is_handle_on_clone(
             move(move_id=V1)))
-        self.assertFalse(present.handle_is_on_clone(
+        self.assertFalse(present.is_handle_on_clone(
             move(volume_id=SHADOW)))
 
     def test_by_id(self):
@@ -234,7 +234,7 @@ class SurveyTest(testtools.TestCase):
             lv(META, '253:4', tags=tags),
             lv(template % SHADOW, '253:5', tags=tags)), {})
         self.assertEqual(['a'], [
-            each.name for each in present.left_of(V1, 'g')])
+            each.name for each in present.complete_lvs(V1, 'g')])
 
     def test_handles_of_another_backend_are_not_ours(self):
         lvs = by_name(lv('a', '253:1'), lv('b', '253:2'),

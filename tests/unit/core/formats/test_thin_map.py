@@ -19,7 +19,7 @@ def read(printed, size=GIB, region=64 * KIB, device=7, piece=100):
     printed = printed.encode()
     for start in range(0, len(printed), piece):
         dump.feed(printed[start:start + piece])
-    return dump.holes()
+    return dump.largest_holes()
 
 
 @ddt.ddt
@@ -149,7 +149,7 @@ class DumpTest(testtools.TestCase):
                 parser.Parse(b''.join(late), True)
         dump._parser = mock.Mock(Parse=parse)
         dump.feed(text((0, 1)).encode())
-        self.assertEqual([[1, 16383]], dump.holes())
+        self.assertEqual([[1, 16383]], dump.largest_holes())
 
     @ddt.data(*range(0, 300, 7))
     def test_cut_anywhere(self, end):
@@ -218,8 +218,8 @@ class CommonTest(testtools.TestCase):
               ([[0, 10]], [[1, 1], [3, 1], [9, 5]], [[1, 1], [3, 1], [9, 1]]))
     @ddt.unpack
     def test_holes_of_both(self, one, other, expected):
-        self.assertEqual(expected, thin_map.common(one, other))
-        self.assertEqual(expected, thin_map.common(other, one))
+        self.assertEqual(expected, thin_map.intersection(one, other))
+        self.assertEqual(expected, thin_map.intersection(other, one))
 
     @ddt.data(([], [], []),
               ([[0, 4]], [], [[0, 4]]),
@@ -230,14 +230,14 @@ class CommonTest(testtools.TestCase):
               ([[5, 2]], [[0, 2], [9, 1]], [[5, 2]]))
     @ddt.unpack
     def test_holes_of_the_first_alone(self, one, other, expected):
-        self.assertEqual(expected, thin_map.without(one, other))
+        self.assertEqual(expected, thin_map.difference(one, other))
 
     @ddt.data(([], []), ([[0, 1]], [[0, 1]]), ([[3, 1]], [[0, 1]]),
               ([[3, 2]], [[0, 2]]), ([[4, 4], [9, 1]], [[1, 2]]),
               ([[1, 1], [13, 9]], [[0, 1], [3, 3]]))
     @ddt.unpack
     def test_regions_of_four_that_have_any(self, holes, expected):
-        self.assertEqual(expected, thin_map.covering(holes, 4))
+        self.assertEqual(expected, thin_map.in_larger_regions(holes, 4))
 
     @ddt.data(([], [], []), ([[0, 4]], [], [[0, 4]]),
               ([[0, 4]], [[0, 4]], [[0, 4]]), ([[2, 2]], [[4, 1]], [[2, 3]]),
@@ -255,7 +255,7 @@ class CommonTest(testtools.TestCase):
 
     def test_in_fourths(self):
         self.assertEqual([[0, 4], [12, 8]],
-                         thin_map.scaled([[0, 1], [3, 2]], 4))
+                         thin_map.in_smaller_regions([[0, 1], [3, 2]], 4))
 
     def test_as_sets_of_regions(self):
         numbers = random.Random(5)
@@ -273,11 +273,11 @@ class CommonTest(testtools.TestCase):
                     merged[-1][1] += 1
                 else:
                     merged.append([region, 1])
-            found = thin_map.common(merged, runs(other))
+            found = thin_map.intersection(merged, runs(other))
             self.assertEqual(sorted(set(one) & set(other)), [
                 region for start, count in found
                 for region in range(start, start + count)])
-            found = thin_map.without(merged, runs(other))
+            found = thin_map.difference(merged, runs(other))
             self.assertEqual(sorted(set(one) - set(other)), [
                 region for start, count in found
                 for region in range(start, start + count)])

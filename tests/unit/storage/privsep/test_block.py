@@ -81,7 +81,7 @@ class CommandsTest(commands.Case):
             self.assertFalse(block.head_is_zero('/dev/x', 30), byte)
 
     def test_where_sysfs_is(self):
-        self.assertEqual('/sys/block/sdx/queue/y', sysfs.of_disk(
+        self.assertEqual('/sys/block/sdx/queue/y', sysfs.disk_entry(
             '/dev/sdx', 'queue', 'y'))
 
     def test_flush(self):

@@ -454,7 +454,7 @@ class EndingTest(testtools.TestCase):
         self.assertRaises(ValueError, self.end)
 
     def test_it_is_over(self):
-        self.assertTrue(luks_ending.is_complete(self.metadata))
+        self.assertTrue(luks_ending.lacks_only_last_step(self.metadata))
         self.assertTrue(luks_header.parse(
             json.dumps(self.metadata)).reencryption.complete)
         (second, its), (first, copy) = self.end()
@@ -523,7 +523,7 @@ class EndingTest(testtools.TestCase):
     @ddt.data(luks_headers.KILLED, luks_headers.PAUSED)
     def test_what_is_not_complete(self, text):
         self.metadata = json.loads(text)
-        self.assertFalse(luks_ending.is_complete(self.metadata))
+        self.assertFalse(luks_ending.lacks_only_last_step(self.metadata))
         self.refused()
 
     @ddt.data({'encryption': 'null'}, {'offset': '8388608'},
@@ -596,7 +596,7 @@ class EndingTest(testtools.TestCase):
         old, = (each for each in self.parts['segments'].values()
                 if each.get('flags') == ['backup-previous'])
         old.update(change)
-        self.assertFalse(luks_ending.is_complete(self.metadata))
+        self.assertFalse(luks_ending.lacks_only_last_step(self.metadata))
         self.refused()
 
     def test_what_comes_is_something_else(self):

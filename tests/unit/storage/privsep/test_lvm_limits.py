@@ -241,7 +241,7 @@ class ChangesTest(commands.Case):
             volume_id='v', source=A, destination=B, display_phase=phase,
             size_gib=1, is_over=False, committed=True, phase=phase)
         asked = mock.Mock()
-        asked.db.moves.readable.return_value = [move]
+        asked.db.moves.readable_moves.return_value = [move]
         asked.ask.return_value = {'problems': ['LVM is full']}, ''
         row, = moves.progress(asked)
         self.assertEqual('LVM is full', row['Remark'])

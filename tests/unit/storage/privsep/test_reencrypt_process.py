@@ -95,9 +95,9 @@ class CommandLineTest(Case):
     def test_is_run(self):
         for argv in (
                 reencrypt_process.command(VOLUME, ['/c'], 'lc'),
-                reencrypt_process.resuming(VOLUME, 'checksum', 4),
+                reencrypt_process.resume_command(VOLUME, 'checksum', 4),
                 ['nice', '-n', '10',
-                 *reencrypt_process.resuming(VOLUME, 'journal', 16)]):
+                 *reencrypt_process.resume_command(VOLUME, 'journal', 16)]):
             self.assertTrue(reencrypt_process.is_run(argv, VOLUME), argv)
             self.assertFalse(reencrypt_process.is_run(argv, OTHER))
             self.assertEqual(VOLUME, reencrypt_process.volume_of(argv))
@@ -117,7 +117,7 @@ class CommandLineTest(Case):
             'localclone-crypt-{0} --key-file - --resilience journal '
             '--hotzone-size 32M --progress-json --progress-frequency 5 '
             '/dev/mapper/localclone-{0}'.format(VOLUME),
-            ' '.join(reencrypt_process.resuming(VOLUME, 'journal', 32)))
+            ' '.join(reencrypt_process.resume_command(VOLUME, 'journal', 32)))
 
 
 class ProcessTest(Case):
@@ -376,7 +376,7 @@ class StopTest(Case):
         """It may begin in the middle of a letter."""
         self.written('json', 'x').write_bytes(
             b'first' + '\xe4'.encode() * 2047 + b'last\xff')
-        said = reencrypt_process.said(VOLUME)
+        said = reencrypt_process.progress_output(VOLUME)
         self.assertTrue(said.startswith('\ufffd\xe4'), said[:9])
         self.assertTrue(said.endswith('last\ufffd'), said[-9:])
 
@@ -418,7 +418,8 @@ class BecomeTest(Case):
         self.assertEqual(b'the\nkey\0', key, said)
         self.assertEqual(
             ['/proc/self/oom_score_adj -1000',
-             ' '.join(reencrypt_process.resuming(VOLUME, 'checksum', 8)[1:])],
+             ' '.join(reencrypt_process.resume_command(VOLUME, 'checksum',
+                                                       8)[1:])],
             lines.decode().splitlines())
         self.assertNotIn(b'key\0', rest)
         self.assertIn(b'LC_ALL=C\n', rest)

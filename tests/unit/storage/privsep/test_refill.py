@@ -39,9 +39,10 @@ class RefillTest(commands.Case):
         self.useFixture(fixtures.MockPatchObject(
             names, 'lv_path', return_value=str(self.lv)))
         self.mapped = self.useFixture(fixtures.MockPatchObject(
-            sysfs, 'mapped_name', return_value=names.mapped('g', 'v'))).mock
+            sysfs, 'mapped_name',
+            return_value=names.mapped_name('g', 'v'))).mock
         self.useFixture(fixtures.MockPatchObject(
-            thin_pool, 'to_be_written', self.to_be_written))
+            thin_pool, 'locked_for_writing', self.to_be_written))
         self.useFixture(fixtures.MockPatchObject(
             process, 'stream', self.stream))
         self.useFixture(fixtures.MockPatchObject(

@@ -87,7 +87,7 @@ class Base(commands.Case):
             (0, 16)) if printed is None else printed, **how)
 
     def holes(self, lv='volume-1'):
-        return thin_pool.holes('g-v', lv, GIB, 1 << 16, self.limit)
+        return thin_pool.largest_holes('g-v', lv, GIB, 1 << 16, self.limit)
 
     def ran(self, *lines):
         self.assertEqual(list(lines), self.commands.ran)
@@ -107,7 +107,8 @@ class WriteTest(Base):
     """Whoever has suspended a handle takes a snapshot himself."""
 
     def write(self, blocks=64):
-        with thin_pool.to_be_written('g-v', 'volume-1', blocks, 0.3) as thin:
+        with thin_pool.locked_for_writing('g-v', 'volume-1', blocks,
+                                          0.3) as thin:
             self.assertTrue(self.locked())
             self.commands.ran.append('write')
         return thin
@@ -129,7 +130,7 @@ class WriteTest(Base):
         self.status('-')
 
         def ended():
-            with thin_pool.to_be_written('g-v', 'volume-1', 1, 0.3):
+            with thin_pool.locked_for_writing('g-v', 'volume-1', 1, 0.3):
                 raise error
         self.assertRaises(error, ended)
         self.ran(THIN, OF_POOL, LOOK, RELEASE)
@@ -139,7 +140,7 @@ class WriteTest(Base):
         self.status('-')
         with open(self.root / 'metadata') as other:
             fcntl.flock(other, fcntl.LOCK_SH)
-            self.assertRaises(exceptions.Busy, thin_pool.to_be_written(
+            self.assertRaises(exceptions.Busy, thin_pool.locked_for_writing(
                 'g-v', 'volume-1', 1, 0.3).__enter__)
 
     def test_status_of_another_device(self):
@@ -216,7 +217,7 @@ class HolesTest(Base):
     @ddt.unpack
     def test_who_waits_for_the_volume_waits_not_long(self, patient, limit):
         lvm = logical_volumes.Lvm('g', 'g-pool', 'fast', 30, host='b@l')
-        with mock.patch.object(thin_pool, 'holes') as looked:
+        with mock.patch.object(thin_pool, 'largest_holes') as looked:
             lvm.holes('v', GIB, state.Geometry(128, 32, 8),
                       patient=patient)
         looked.assert_called_once_with('g', 'v', GIB, 1 << 16, limit)
@@ -230,16 +231,16 @@ class HolesTest(Base):
         self.assertEqual([[16, 16368]], self.holes())
 
     def test_what_a_pool_maps_at_once(self):
-        self.assertEqual(1 << 16, thin_pool.block('g-v', 'volume-1', 30))
+        self.assertEqual(1 << 16, thin_pool.block_size('g-v', 'volume-1', 30))
         self.ran(THIN, OF_POOL)
         self.assertEqual([30, 30], self.commands.limits)
         self.numbers['/dev/g-v/volume-1'] = '253:4'
-        self.assertRaises(exceptions.WrongDevice, thin_pool.block, 'g-v',
+        self.assertRaises(exceptions.WrongDevice, thin_pool.block_size, 'g-v',
                           'volume-1', 30)
         self.commands._answers.clear()
         self.commands.answer(THIN, '0 2097152 linear 253:3 2048')
         self.numbers['/dev/g-v/volume-1'] = '253:5'
-        self.assertEqual(0, thin_pool.block('g-v', 'volume-1', 30))
+        self.assertEqual(0, thin_pool.block_size('g-v', 'volume-1', 30))
 
     @ddt.data('0 2097152 linear 253:3 2048',
               # What is not mapped there reads as another device.
@@ -271,7 +272,7 @@ class HolesTest(Base):
         self.dump(thin_dump.text((0, 16), (20, 1), (23, 1)))
         self.useFixture(fixtures.MockPatchObject(thin_map, 'MOST', 2))
         self.limit = 30
-        self.assertEqual([[16, 4], [21, 2], [24, 16360]], thin_pool.unmapped(
+        self.assertEqual([[16, 4], [21, 2], [24, 16360]], thin_pool.all_holes(
             'g-v', 'volume-1', GIB, 1 << 16, 30))
         self.assertEqual(2, len(self.holes()))
 
@@ -279,14 +280,14 @@ class HolesTest(Base):
         self.limit = 30
         self.status('-', '4711', '4711')
         self.dump()
-        self.assertEqual([[16, 16368]], thin_pool.unmapped(
+        self.assertEqual([[16, 16368]], thin_pool.all_holes(
             'g-v', 'volume-1', GIB, 1 << 16, 30))
         self.ran(*WHOLE)
 
     def test_none_of_one_that_is_not_thin(self):
         self.commands._answers.clear()
         self.commands.answer(THIN, '0 2097152 linear 8:0 0\n')
-        self.assertEqual([], thin_pool.unmapped(
+        self.assertEqual([], thin_pool.all_holes(
             'g-v', 'volume-1', GIB, 1 << 16, 30))
 
     @ddt.data('rw', 'ro', 'out_of_data_space', 'Fail')
@@ -296,10 +297,11 @@ class HolesTest(Base):
             LOOK, '0 1 thin-pool Fail\n' if mode == 'Fail' else (
                 STATUS % '-').replace(' rw ', ' %s ' % mode))
         if mode in ('rw', 'out_of_data_space'):
-            thin_pool.check('g-v', 'volume-1', 30)
+            thin_pool.check_metadata_writable('g-v', 'volume-1', 30)
         else:
             error = self.assertRaises(
-                exceptions.PoolFails, thin_pool.check, 'g-v', 'volume-1',
+                exceptions.PoolFails, thin_pool.check_metadata_writable, 'g-v',
+                'volume-1',
                 30)
             self.assertIn('pool %s of ' % POOL, str(error))
             self.assertIn('in mode "%s"' % mode, str(error))
@@ -308,7 +310,7 @@ class HolesTest(Base):
     def test_one_that_is_not_thin_does_not_fail(self):
         self.commands._answers.clear()
         self.commands.answer(THIN, '0 2097152 linear 8:0 0\n')
-        thin_pool.check('g-v', 'volume-1', 30)
+        thin_pool.check_metadata_writable('g-v', 'volume-1', 30)
         self.ran(THIN)
 
     def test_paths_that_lead_elsewhere(self):
@@ -412,7 +414,7 @@ class HolesTest(Base):
 class ReleaseTest(Base):
 
     def release(self):
-        return thin_pool.release('g-v', 'pool', 30)
+        return thin_pool.release_metadata_snapshot('g-v', 'pool', 30)
 
     def test_what_was_left(self):
         self.status('4711')
@@ -446,7 +448,8 @@ class FormatsTest(commands.Case):
     def test_name_of_a_pool(self):
         self.assertEqual(
             'cinder--volumes-cinder--volumes--pool-tpool',
-            names.mapped('cinder-volumes', 'cinder-volumes-pool', 'tpool'))
+            names.mapped_name('cinder-volumes', 'cinder-volumes-pool',
+                              'tpool'))
 
     def test_other_devices(self):
         for line in ('', '0 8 linear 253:1 0', '0 8 thin 5 7'):

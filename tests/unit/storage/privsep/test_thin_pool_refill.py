@@ -32,7 +32,7 @@ class Pool:
     def __init__(self, together):
         self.together, self.data, self.mapped = together, [0] * 384, set()
 
-    def unmapped(self, _group, _lv, _size, unit, _timeout):
+    def all_holes(self, _group, _lv, _size, unit, _timeout):
         self._check(unit)
         return [[number, 1] for number in range(len(self.data))
                 if number // self.together not in self.mapped]
@@ -41,7 +41,7 @@ class Pool:
         assert unit == REGION, unit
 
     @contextlib.contextmanager
-    def to_be_written(self, *_args):
+    def locked_for_writing(self, *_args):
         yield thin_pool.Thin('pool', '/dev/metadata', 7)
 
     def write(self, _handle, _thin, _path, block, parts, data, _timeout):
@@ -71,9 +71,9 @@ class PoolTest(commands.Case):
         pool, move = Pool(together), storage_case.MOVE
         clone = names.clone(move.move_id)
         for where, name, what in (
-                (thin_pool, 'to_be_written', pool.to_be_written),
-                (thin_pool, 'unmapped', pool.unmapped),
-                (thin_pool, 'block', lambda *args: together * REGION),
+                (thin_pool, 'locked_for_writing', pool.locked_for_writing),
+                (thin_pool, 'all_holes', pool.all_holes),
+                (thin_pool, 'block_size', lambda *args: together * REGION),
                 (dmsetup, 'write_beneath', pool.write),
                 (block, 'size', lambda path: 384 * REGION),
                 (logical_volumes.Lvm, 'lvs', lambda _lvm: {
@@ -85,7 +85,7 @@ class PoolTest(commands.Case):
                 (logical_volumes.Lvm, 'mark', lambda *args: None),
                 (logical_volumes.Lvm, 'unmark', lambda *args: None),
                 (refill, 'forget_read', lambda *args: None),
-                (sysfs, 'mapped_name', lambda path: names.mapped(
+                (sysfs, 'mapped_name', lambda path: names.mapped_name(
                     'g', move.destination_lv)),
                 (process, 'stream', self.stream)):
             self.useFixture(fixtures.MockPatchObject(where, name, what))
@@ -93,7 +93,7 @@ class PoolTest(commands.Case):
         here = handles.Handles(lvm)
         node = specs.node(host='b@l', compare_wait=60, lvm=lvm, handles=here,
                           clones=clones.Clones(lvm, here))
-        node.services.by_host.return_value = {move.source: True}
+        node.services.alive_by_host.return_value = {move.source: True}
         node.sessions.attach.return_value = '/dev/sda'
         has = {number for start, count in missing
                for number in range(start, start + count)}

@@ -425,7 +425,7 @@ class BeneathTest(commands.Case):
             self.useFixture(fixtures.TempDir()).path) / 'discard_max_bytes'
         self.queue.write_text('big')
         self.of_disk = self.useFixture(fixtures.MockPatchObject(
-            dmsetup.sysfs, 'of_disk', return_value=str(self.queue))).mock
+            dmsetup.sysfs, 'disk_entry', return_value=str(self.queue))).mock
         self.mapped = self.useFixture(fixtures.MockPatchObject(
             dmsetup.sysfs, 'mapped_name', return_value=CLONE)).mock
 

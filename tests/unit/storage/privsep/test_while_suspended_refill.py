@@ -149,9 +149,12 @@ class ScriptTest(testtools.TestCase):
         self.assertEqual([(REGION, REGION)], self.done[2:-1])
 
     def test_map_that_breaks_midway(self):
-        with mock.patch.object(while_suspended.Mapping, 'has', side_effect=(
-                False, ValueError('odd'))), mock.patch.object(
-                while_suspended.fcntl, 'ioctl', self.discarded):
+        with mock.patch.object(while_suspended.Mapping, 'is_mapped',
+                               side_effect=(
+                                       False,
+                                       ValueError('odd'))), mock.patch.object(
+                                       while_suspended.fcntl, 'ioctl',
+                                       self.discarded):
             self.assertRaises(ValueError, self.refill)
         self.assertEqual(['suspend', 'reserve', (REGION, REGION), 'resume'],
                          self.done)
