@@ -6,10 +6,11 @@ import no other package of the driver. :mod:`.core.interfaces` describes the
 operations of a node's storage, database and peers. :mod:`.core.formats` parses
 and builds the texts and bytes of LVM, device-mapper and LUKS.
 
-``names``, ``state``, ``rows``, ``statuses``, ``attachments``, ``node``,
+``names``, ``state``, ``volume``, ``statuses``, ``attachments``, ``node``,
 ``exceptions`` and ``objects`` are imported everywhere. Each shared fact has
 one owner: sets of Cinder's statuses ``statuses``, LVM tags ``lvm_tags``, the
-columns of a move ``move_record``, the texts for operators ``outcomes`` and the
-classes of the errors, the texts for members of projects ``user_messages``.
+columns of a volume ``volume``, those of a move ``move_record``, the texts for
+operators ``outcomes`` and the classes of the errors, the texts for members of
+projects ``user_messages``.
 :mod:`nova <.nova>` imports ``hosts`` only.
 """

@@ -22,10 +22,10 @@ from typing import Any
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import iscsi
 from cinder_localclone.core import objects
-from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
 from cinder_localclone.core import statuses
+from cinder_localclone.core.volume import Volume
 
 #: The keys of a connector to identify its host. Two connectors are of the same
 #: host if one of the values is equal: the host may have changed the other.
@@ -51,7 +51,7 @@ class Connection:
     is_remote: bool = False
 
 
-def connections(volume: objects.Volume) -> Iterator[Connection]:
+def connections(volume: Volume) -> Iterator[Connection]:
     """Yield the iSCSI connections in a volume's attachments."""
     for attachment in volume.volume_attachment:
         connection = connection_of(attachment)
@@ -93,8 +93,7 @@ def without_export(connection_info: Mapping[str, Any]) -> dict[str, Any]:
             if not key.startswith(('target_', 'auth_'))}
 
 
-def may_export(volume: objects.Volume, move: state.Move | None,
-               host: str) -> bool:
+def may_export(volume: Volume, move: state.Move | None, host: str) -> bool:
     """Return whether a node may export a volume to another host.
 
     The home may. During a live migration the source may, too: the guest uses
@@ -104,7 +103,7 @@ def may_export(volume: objects.Volume, move: state.Move | None,
     """
     if move and _both_export(move):
         return host in (move.source, move.destination)
-    return rows.is_home(volume, host)
+    return volume.home == host
 
 
 def _both_export(move: state.Move) -> bool:
@@ -132,7 +131,7 @@ class Node:
             iscsi.is_attached_from(connection.iqn, self.host))
 
 
-def to_export(volume: objects.Volume, move: state.Move | None, node: Node
+def to_export(volume: Volume, move: state.Move | None, node: Node
               ) -> list[Connection]:
     """Return the connections a node must export the volume for.
 
@@ -143,22 +142,22 @@ def to_export(volume: objects.Volume, move: state.Move | None, node: Node
     return [each for each in connections(volume) if node.has_export_of(each)]
 
 
-def with_stale_export(volume: objects.Volume, move: state.Move | None,
-                      node: Node) -> list[Connection]:
+def with_stale_export(volume: Volume, move: state.Move | None, node: Node
+                      ) -> list[Connection]:
     """Return the connections to exports that their home can't make any more.
 
     Neither portal nor iSCSI name belongs to this node. Only for a volume at
     rest on this node, else empty.
     """
-    if move or not rows.is_home(volume, node.host):
+    if move or volume.home != node.host:
         return []
     return [each
             for each in connections(volume) if not node.has_export_of(each)]
 
 
-def exports_without_attachment(
-        volume: objects.Volume, move: state.Move | None, node: Node,
-        exported: set[str]) -> set[str]:
+def exports_without_attachment(volume: Volume, move: state.Move | None,
+                               node: Node,
+                               exported: set[str]) -> set[str]:
     """Return a node's exports of a volume not named by any attachment.
 
     If only the home exports the volume, the portal is not compared: the
@@ -169,7 +168,7 @@ def exports_without_attachment(
     :param exported: iSCSI names of the volume's exports to hosts on the node
     """
     both = move is not None and _both_export(move)
-    alone = rows.is_home(volume, node.host) and not both
+    alone = volume.home == node.host and not both
     left = bool(move and both and move.is_deferred
                 and node.host == move.source)
     named = (connections(volume) if alone or left
@@ -177,7 +176,7 @@ def exports_without_attachment(
     return exported - {each.iqn for each in named}
 
 
-def names_all_users(volume: objects.Volume, by_cinder: bool) -> bool:
+def names_all_users(volume: Volume, by_cinder: bool) -> bool:
     """Return whether the attachments name every user of a volume's exports.
 
     Only then may an export without an attachment be removed. False while
@@ -191,7 +190,7 @@ def names_all_users(volume: objects.Volume, by_cinder: bool) -> bool:
                         for each in volume.volume_attachment))
 
 
-def is_idle(volume: objects.Volume) -> bool:
+def is_idle(volume: Volume) -> bool:
     """Return whether no host has the volume, and no attach has begun.
 
     The status "available" excludes a begun attach: an attach first changes the
@@ -200,7 +199,7 @@ def is_idle(volume: objects.Volume) -> bool:
     return volume.status == 'available' and not volume.volume_attachment
 
 
-def as_sent(volume: rows.Row) -> objects.Attachments:
+def as_sent(volume: Volume) -> objects.Attachments:
     """Return a volume's attachments in the form carried by a request.
 
     :returns: by attachment id, the host's :data:`NAMES`; None without a host
@@ -210,8 +209,7 @@ def as_sent(volume: rows.Row) -> objects.Attachments:
         for each in volume.volume_attachment}
 
 
-def own_unsent(volume: rows.Row, recorded: rows.Row,
-               connector: objects.Connector
+def own_unsent(volume: Volume, recorded: Volume, connector: objects.Connector
                ) -> str | None:
     """Return a request's own attachment, if Cinder's API did not send it.
 
@@ -248,7 +246,7 @@ def own_unsent(volume: rows.Row, recorded: rows.Row,
     return str(own.id) if own else None
 
 
-def is_late_to_connect(volume: rows.Row, connector: objects.Connector | None,
+def is_late_to_connect(volume: Volume, connector: objects.Connector | None,
                        before: objects.Attachments) -> bool:
     """Return whether the attachment of a request to connect is gone.
 
@@ -270,7 +268,7 @@ def is_late_to_connect(volume: rows.Row, connector: objects.Connector | None,
     return bool(meant and now and meant.isdisjoint(_meant(now, connector)))
 
 
-def is_late_to_detach(volume: rows.Row, connector: objects.Connector | None,
+def is_late_to_detach(volume: Volume, connector: objects.Connector | None,
                       before: objects.Attachments) -> bool:
     """Return whether a request to detach would cut off a newer attachment.
 
@@ -311,7 +309,7 @@ def _meant(found: objects.Attachments, connector: objects.Connector | None
             yield each
 
 
-def has_incomplete(volume: objects.Volume) -> bool:
+def has_incomplete(volume: Volume) -> bool:
     """Return whether the attachments do not show all users of a volume yet.
 
     An attachment without a connector or a connection_info may yet get a user.
@@ -320,13 +318,13 @@ def has_incomplete(volume: objects.Volume) -> bool:
     return bool(incomplete(volume))
 
 
-def incomplete(volume: objects.Volume) -> list[objects.Attachment]:
+def incomplete(volume: Volume) -> list[objects.Attachment]:
     """Return the attachments without a connector or a connection_info."""
     return [each for each in volume.volume_attachment
             if each.connection_info is None or not each.connector]
 
 
-def check_in_time(volume: objects.Volume, host: str | None,
+def check_in_time(volume: Volume, host: str | None,
                   connector: objects.Connector | None,
                   attachments: objects.Attachments) -> None:
     """Check that the attachment of a request to connect is not gone.

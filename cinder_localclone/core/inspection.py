@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import types
-import typing
 from typing import Any
 from typing import TypedDict
 
@@ -26,6 +25,7 @@ from cinder_localclone.core import names
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.core import statuses
+from cinder_localclone.core.volume import Row
 
 #: The beginning of each obstacle to a complete repair.
 IN_THE_WAY = 'in the way: '
@@ -243,14 +243,14 @@ def lv_names(report: Report) -> set[str]:
 class Record:
     """The database's records about one node.
 
-    :param volumes: rows of volumes (:class:`.inventory.Row`) with this home
+    :param volumes: volumes with this home
     :param moves: from and to the node, with pending cleanups
     :param snapshots: usable snapshots on the node
     :param positions: queue positions of waiting copies to it, by move id
     """
 
     host: str
-    volumes: Iterable[typing.Any] = ()
+    volumes: Iterable[Row] = ()
     moves: Iterable[state.Move] = ()
     snapshots: Iterable[rows.Snapshot] = ()
     positions: Mapping[str, int] = dataclasses.field(
@@ -280,14 +280,14 @@ def differing(record: Record, present: survey.Survey,
                              *(move.volume_id for move in moves)}):
         row = homes.get(volume_id)
         if row is not None and (
-                row.status in statuses.NOT_COMPARED or rows.visible_id(row)):
+                row.status in statuses.NOT_COMPARED or row.visible_id):
             continue
         own = [move for move in moves if move.volume_id == volume_id]
         move = next((each for each in own if not each.is_over), None)
         wrong = differences(
             _report(record, present, clones, lvs, volume_id, move), move,
             record.host if row is not None else None,
-            row.lv if row is not None else None,
+            row.name if row is not None else None,
             [each for each in own if each.is_over],
             snapshots.get(volume_id, ()))
         if wrong:
@@ -314,7 +314,7 @@ def _report(record: Record, present: survey.Survey,
 
 def unknown_lvs(record: Record, present: survey.Survey) -> list[str]:
     """Return the LVs with the tag of a volume but without a row."""
-    known = {row.lv for row in record.volumes}
+    known = {row.name for row in record.volumes}
     for move in record.moves:
         known |= {move.source_lv, move.destination_lv,
                   names.metadata_lv(move.move_id)}

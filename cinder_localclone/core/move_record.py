@@ -46,7 +46,6 @@ from typing import Any
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
-from cinder_localclone.core import objects
 from cinder_localclone.core import state
 from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
@@ -94,7 +93,7 @@ def volume_of(record: Any) -> str:
     return target_of(record) or ''
 
 
-def is_move_record(volume: objects.Volume) -> bool:
+def is_move_record(volume: Any) -> bool:
     """Return whether a row is the move record of a move of this driver."""
     return target_of(volume) is not None and (
         volume.replication_driver_data or '').startswith(

@@ -22,9 +22,9 @@ from cinder_localclone.core.interfaces import records
 from cinder_localclone.core.interfaces import storage
 from cinder_localclone.core import names
 from cinder_localclone.core import objects
-from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import state
+from cinder_localclone.core.volume import Volume
 
 #: The name of the lock of free space, beside the locks of volumes.
 FREE_SPACE = 'free-space'
@@ -197,20 +197,19 @@ def cached_is_at(is_at: Callable[[objects.Connector, str], bool]
     return answer
 
 
-def volume_at_home(node: Node, volume_id: str) -> objects.Volume:
+def volume_at_home(node: Node, volume_id: str) -> Volume:
     """Return a volume whose home is this node.
 
     :raises StaleMove: if this node is not its home (any more), or the volume
         is gone
     """
     volume = node.volumes.volume(volume_id)
-    if volume is None or not rows.is_home(volume, node.host):
+    if volume is None or volume.home != node.host:
         raise exceptions.StaleMove(volume=volume_id)
     return volume
 
 
-def check_length(node: Node, volume: objects.Volume, size_gib: int = 0
-                 ) -> None:
+def check_length(node: Node, volume: Volume, size_gib: int = 0) -> None:
     """Check that the size in a volume's row covers all of its data.
 
     The caller holds the volume's lock, at its home.
@@ -219,13 +218,13 @@ def check_length(node: Node, volume: objects.Volume, size_gib: int = 0
     :raises LongerThanRecorded: if users may have written more
     """
     size_gib = size_gib or volume.size
-    backing = rows.backing_bytes(volume, size_gib)
+    backing = volume.backing_bytes(size_gib)
     found = node.handles.shown_bytes(volume.id, volume.name, backing)
     # LVM rounds up to whole extents, by less than a GiB unless a tag says so.
     if found - backing >= state.GIB:
         raise exceptions.LongerThanRecorded(
             volume=volume.id, host=node.host, size=volume.size, kept=size_gib,
-            found=found - rows.extra_bytes(volume) >> 30)
+            found=found - volume.extra_bytes >> 30)
 
 
 def exporter(node: Node) -> volume_attachments.Node:
@@ -233,7 +232,7 @@ def exporter(node: Node) -> volume_attachments.Node:
     return volume_attachments.Node(node.host, node.exports.has_portal)
 
 
-def remote_from(node: Node, volume: objects.Volume
+def remote_from(node: Node, volume: Volume
                 ) -> Iterator[tuple[str, volume_attachments.Connection]]:
     """Yield the remote attachments of a volume with this node as its home.
 
@@ -246,7 +245,7 @@ def remote_from(node: Node, volume: objects.Volume
             yield host, connection
 
 
-def connection_to(node: Node, volume: objects.Volume, host: str
+def connection_to(node: Node, volume: Volume, host: str
                   ) -> volume_attachments.Connection | None:
     """Return the remote attachment of a volume to a node; None without."""
     found = (volume_attachments.remote_to(attachment, node.is_at, host)
@@ -254,7 +253,7 @@ def connection_to(node: Node, volume: objects.Volume, host: str
     return next((connection for connection in found if connection), None)
 
 
-def unnamed_exports(node: Node, volume: objects.Volume,
+def unnamed_exports(node: Node, volume: Volume,
                     move: state.Move | None) -> set[str]:
     """Return a volume's exports not named by any attachment, by iSCSI name.
 
@@ -262,4 +261,4 @@ def unnamed_exports(node: Node, volume: objects.Volume,
     """
     return volume_attachments.exports_without_attachment(
         volume, move, exporter(node),
-        node.exports.remote().get(rows.handle_id(volume), set()))
+        node.exports.remote().get(volume.handle_id, set()))

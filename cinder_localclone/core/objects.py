@@ -9,7 +9,8 @@ import typing
 
 #: A request context of Cinder (``cinder.context.RequestContext``).
 Context: typing.TypeAlias = typing.Any
-#: A volume with its attachments (``cinder.objects.Volume``).
+#: A volume as Cinder's manager has it (``cinder.objects.Volume``). The driver
+#: makes a :class:`.core.volume.Volume` of it.
 Volume: typing.TypeAlias = typing.Any
 #: A snapshot (``cinder.objects.Snapshot``).
 Snapshot: typing.TypeAlias = typing.Any

@@ -48,8 +48,7 @@ import inspect
 import typing
 
 from cinder_localclone.core import exceptions
-from cinder_localclone.core import names
-from cinder_localclone.core import objects
+from cinder_localclone.core.volume import Volume
 
 #: The time limit of a prompt method in seconds. Such a method takes only a
 #: moment on a running service, so a peer silent for longer is down.
@@ -265,8 +264,8 @@ def method_of(function: Callable[..., typing.Any]) -> Method:
 
 def call_at(host: str, function: Callable[
         typing.Concatenate[_Subject, _Arguments], _Result],
-             subject: _Subject, *args: _Arguments.args,
-             **kwargs: _Arguments.kwargs) -> _Result:
+        subject: _Subject, *args: _Arguments.args,
+        **kwargs: _Arguments.kwargs) -> _Result:
     """Run a function on a node, and return its result.
 
     On this node the function is called directly, without the bus.
@@ -288,8 +287,8 @@ def call_at(host: str, function: Callable[
 
 def call_at_home(function: Callable[
         typing.Concatenate[_Subject, str, _Arguments], _Result],
-             subject: _Subject, volume: objects.Volume, *args: _Arguments.args,
-             **kwargs: _Arguments.kwargs) -> _Result:
+        subject: _Subject, volume: Volume, *args: _Arguments.args,
+        **kwargs: _Arguments.kwargs) -> _Result:
     """Run a function on the home of a volume, and return its result.
 
     The function raises StaleMove on a node other than the home. If the
@@ -301,12 +300,12 @@ def call_at_home(function: Callable[
         or is gone, or the volume has moved again
     :raises LocalCloneError: as :func:`call_at`
     """
-    home = names.service_host(volume.host)
+    home = volume.home
     try:
         return call_at(home, function, subject, volume.id, *args, **kwargs)
     except exceptions.StaleMove:
         found = _node(subject).volumes.volume(volume.id)
-        moved = names.service_host(found.host) if found else home
+        moved = found.home if found else home
         if moved == home:
             raise
     return call_at(moved, function, subject, volume.id, *args, **kwargs)

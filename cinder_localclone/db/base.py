@@ -29,6 +29,7 @@ from cinder_localclone.core import move_record
 from cinder_localclone.core import names
 from cinder_localclone.core import objects as core_objects
 from cinder_localclone.core import state
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.core import volume_types
 
 try:  # Cinder 29
@@ -123,7 +124,16 @@ def writer() -> Iterator[Session]:
 
 # -- volumes and services
 
-def volume(volume_id: str) -> core_objects.Volume | None:
+def volume(volume_id: str) -> Volume | None:
+    """Return a volume with its attachments; None if the volume is gone.
+
+    It has its own transaction.
+    """
+    found = cinder_volume(volume_id)
+    return None if found is None else Volume.of(found)
+
+
+def cinder_volume(volume_id: str) -> core_objects.Volume | None:
     """Return Cinder's object of a volume; None if the volume is gone.
 
     It has its own transaction, and includes the attachments.

@@ -7,8 +7,8 @@ from cinder import objects
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.interfaces import records
-from cinder_localclone.core import objects as core_objects
 from cinder_localclone.core import rows as volume_rows
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.db import base
 
 
@@ -32,7 +32,7 @@ class Decommission(records.Decommission):
                         {'status': 'error'}, synchronize_session=False)
 
     @base.retried
-    def give_up(self, volume: core_objects.Volume, new_home: str) -> None:
+    def give_up(self, volume: Volume, new_home: str) -> None:
         with base.writer() as session:
             row = base.volume_row(session, volume.id, lock=True)
             if (row is None or row.host != volume.host

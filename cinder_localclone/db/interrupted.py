@@ -18,10 +18,11 @@ import sqlalchemy
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.interfaces import records
 from cinder_localclone.core import move_record
+from cinder_localclone.core import names
 from cinder_localclone.core import objects
-from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.core import statuses
+from cinder_localclone.core.volume import Row
 from cinder_localclone.db import base
 from cinder_localclone.db import clock
 
@@ -74,7 +75,8 @@ class Interrupted(records.Interrupted):
             return False  # leave the volume alone
         if self._has_committed(session, row, moves, host):
             row.migration_status = 'success'
-        elif (rows.is_home(row, host) and row.attach_status != 'attached'
+        elif (names.service_host(row.host) == host
+                and row.attach_status != 'attached'
                 and not any(map(_migrates, moves))):
             row.migration_status = 'error'
         else:
@@ -107,9 +109,10 @@ class Interrupted(records.Interrupted):
         with base.reader() as session:
             return clock.now(session)
 
-    def volumes_unchanged_since(
-            self, host: str, moment: datetime.datetime,
-            of: Collection[str] = statuses.LOST_WITH_SERVICE) -> list[str]:
+    def volumes_unchanged_since(self, host: str, moment: datetime.datetime,
+                                of: Collection[
+                                    str] = statuses.LOST_WITH_SERVICE
+                                ) -> list[str]:
         volume = base.models.Volume
         with base.reader() as session:
             return [row.id for row in _at(session, host).filter(
@@ -120,10 +123,10 @@ class Interrupted(records.Interrupted):
                  ) -> str | None:
         with base.writer() as session:
             row = base.volume_row(session, volume_id, lock=True)
-            if row is None or not rows.is_home(row, host):
+            if row is None or names.service_host(row.host) != host:
                 return None
-            before, after = row.status, rows.status_after_death(
-                row, sizes.get(row.name), rows.is_migrated_by_cinder(row))
+            before, after = row.status, Row.of(row).after_death(
+                sizes.get(row.name))
             if after:
                 row.status = after
             if after and before == 'reverting':
@@ -151,7 +154,7 @@ class Interrupted(records.Interrupted):
                         sqlalchemy.or_(worker.service_id.is_(None),
                                        worker.service_id != service.id),
                         worker.updated_at < clock.ago(session, seconds))]
-        found = [base.volume(volume_id) for volume_id in lost]
+        found = [base.cinder_volume(volume_id) for volume_id in lost]
         return [each for each in found if each is not None]
 
 

@@ -25,6 +25,7 @@ from cinder_localclone.core import names
 from cinder_localclone.core import rows as volume_rows
 from cinder_localclone.core import state
 from cinder_localclone.core import statuses
+from cinder_localclone.core import volume as core_volume
 from cinder_localclone.core import volume_types as encryption_types
 from cinder_localclone.db import base
 from cinder_localclone.db import clock
@@ -48,29 +49,13 @@ class Service:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
-    """A volume as described by its row.
+class Row(core_volume.Row):
+    """A volume of an inventory.
 
-    The fields have the names of Cinder's columns; :mod:`.rows` accepts this
-    class.
-
-    :param display_name: the owner's name for the volume
-    :param lv: the name of its LV
     :param hosts: the hosts in the connectors of its attachments; '' for an
         attachment without a connector
     """
 
-    id: str
-    display_name: str
-    lv: str
-    name_id: str
-    host: str
-    size: int
-    status: str
-    attach_status: str
-    migration_status: str | None
-    provider_id: str | None
-    encryption_key_id: str | None
     hosts: tuple[str, ...] = ()
 
 
@@ -147,12 +132,11 @@ class Inventory(records.SecretOwners):
                 and host in (None, names.service_host(row.host))
                 and not move_record.is_move_record(row)]
             hosts = _attached_to(session, [row.id for row in rows])
-            return [Row(
-                row.id, row.display_name or '', row.name, row.name_id,
-                row.host, row.size or 0, row.status or '',
-                row.attach_status or '', row.migration_status,
-                row.provider_id, row.encryption_key_id,
-                tuple(hosts.get(row.id, ()))) for row in rows]
+            return [dataclasses.replace(
+                Row.of(row), size=row.size or 0, status=row.status or '',
+                attach_status=row.attach_status or '',
+                display_name=row.display_name or '',
+                hosts=tuple(hosts.get(row.id, ()))) for row in rows]
 
     def unended(self, backend: str, seconds: float) -> list[Unended]:
         """Return volumes, snapshots and moves with an old unfinished status.
@@ -270,7 +254,7 @@ def _old_volumes(session: base.Session, seconds: float
                            volume.migration_status.in_(
                                statuses.MIGRATION_SHORT_STEPS))):
         migrated = row.migration_status in statuses.MIGRATION_SHORT_STEPS
-        if migrated or not volume_rows.is_migrated_by_cinder(row):
+        if migrated or not core_volume.Row.of(row).is_migrated_by_cinder:
             yield Unended(
                 'migration' if migrated else 'volume', row.id,
                 row.migration_status if migrated else row.status,

@@ -15,9 +15,10 @@ from oslo_utils import timeutils
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.interfaces import records
 from cinder_localclone.core import move_record
-from cinder_localclone.core import objects
-from cinder_localclone.core import rows
+from cinder_localclone.core import names
 from cinder_localclone.core import state
+from cinder_localclone.core.volume import Row
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.db import base
 
 LOG = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ class Moves(records.Moves):
     # -- changing
 
     @base.retried
-    def begin(self, volume: objects.Volume, host: str, event: state.Event,
+    def begin(self, volume: Volume, host: str, event: state.Event,
               geometry: state.Geometry, locate: Callable[[str], str],
               auth: str, initiator: str,
               asked_by: state.Asked = state.Asked.ATTACH) -> state.Move:
@@ -95,8 +96,7 @@ class Moves(records.Moves):
             row = base.volume_row(session, volume.id, lock=True)
             if (row is None or base.is_moving(session, row)
                     or row.host != volume.host
-                    or not rows.may_move(
-                        row, asked_by, rows.is_migrated_by_cinder(row))):
+                    or not Row.of(row).may_move(asked_by)):
                 raise exceptions.StaleMove(volume=volume.id)
             service = base.service_row(session, host)
             record = base.models.Volume(
@@ -138,7 +138,7 @@ class Moves(records.Moves):
         with base.writer() as session:
             volume, record = self._locked(session, move)
             if (move.committed or volume is None
-                    or not rows.is_home(volume, move.source)
+                    or names.service_host(volume.host) != move.source
                     or move_record.has_lost_hold(volume, record)):
                 raise exceptions.StaleMove(volume=move.volume_id)
             self._swap(volume, record)
@@ -152,7 +152,7 @@ class Moves(records.Moves):
         with base.writer() as session:
             volume, record = self._locked(session, move)
             if (volume is None
-                    or not rows.is_home(volume, move.destination)):
+                    or names.service_host(volume.host) != move.destination):
                 raise exceptions.StaleMove(volume=move.volume_id)
             self._swap(volume, record)
             move_record.enter(record, token)
@@ -167,7 +167,7 @@ class Moves(records.Moves):
                 **move_record.ended(), 'deleted': True,
                 'deleted_at': timeutils.utcnow()})
             if (event is state.Event.SOURCE_REMOVED and volume is not None
-                    and not rows.is_migrated_by_cinder(volume)):
+                    and not Row.of(volume).is_migrated_by_cinder):
                 volume.migration_status = 'success'
 
     @staticmethod

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.interfaces import records
+from cinder_localclone.core import move_record
 from cinder_localclone.core import names
 from cinder_localclone.core import rows
 from cinder_localclone.core import volume_types
@@ -20,7 +21,7 @@ class Secrets(records.Secrets):
             volumes = [
                 (row.host, row.provider_id)
                 for row in base.encrypted_rows(session, base.models.Volume)
-                if row.id not in gone and not rows.visible_id(row)]
+                if row.id not in gone and move_record.target_of(row) is None]
             snapshots = [
                 (rows.node_of(row.provider_location), row.provider_id)
                 for row in base.encrypted_rows(session, base.models.Snapshot)]

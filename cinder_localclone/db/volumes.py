@@ -15,9 +15,10 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.interfaces import records
 from cinder_localclone.core import move_record
 from cinder_localclone.core import names
-from cinder_localclone.core import objects as core_objects
 from cinder_localclone.core import rows as volume_rows
 from cinder_localclone.core import statuses
+from cinder_localclone.core.volume import Row
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.core import volume_types as encryption_types
 from cinder_localclone.db import base
 
@@ -26,14 +27,15 @@ class Volumes(records.Volumes):
 
     # -- reading
 
-    def volume(self, volume_id: str) -> core_objects.Volume | None:
+    def volume(self, volume_id: str) -> Volume | None:
         return base.volume(volume_id)
 
-    def volumes_of(self, host: str) -> list[core_objects.Volume]:
+    def volumes_of(self, host: str) -> list[Volume]:
         # Cinder's match is wider: "_", "%", the case, a pool.
-        return [volume for volume in objects.VolumeList.get_all_by_host(
-            base.admin(), host) if volume_rows.is_home(volume, host)
-            and not move_record.is_move_record(volume)]
+        found = objects.VolumeList.get_all_by_host(base.admin(), host)
+        return [volume for volume in map(Volume.of, found)
+                if volume.home == host
+                and not move_record.is_move_record(volume)]
 
     def last_known(self, volume_id: str) -> volume_rows.Uncommitted | None:
         with base.reader() as session:
@@ -58,7 +60,7 @@ class Volumes(records.Volumes):
                 raise exceptions.TooLate(what='Volume ' + volume_id)
             base.set_home(session, row, new)
 
-    def wanted_encryption(self, volume: core_objects.Volume, new: bool = False
+    def wanted_encryption(self, volume: Volume, new: bool = False
                           ) -> encryption_types.Encryption | None:
         if not volume.volume_type_id:
             return None
@@ -66,15 +68,18 @@ class Volumes(records.Volumes):
             volume_types.get_volume_type_extra_specs(volume.volume_type_id),
             new)
 
-    def set_encryption(self, volume: core_objects.Volume,
+    def set_encryption(self, volume: Volume,
                        encryption: encryption_types.Recorded | None
-                       ) -> core_objects.Volume:
+                       ) -> Volume:
         self._set_encryption(volume, encryption)
-        return base.volume(volume.id)
+        found = base.volume(volume.id)
+        if found is None:
+            raise exceptions.TooLate(what='Volume ' + volume.id)
+        return found
 
     @staticmethod
     @base.retried
-    def _set_encryption(volume: core_objects.Volume,
+    def _set_encryption(volume: Volume,
                         encryption: encryption_types.Recorded | None) -> None:
         with base.writer() as session:
             row = base.volume_row(session, volume.id, lock=True)
@@ -84,15 +89,18 @@ class Volumes(records.Volumes):
                 raise exceptions.TooLate(what='Volume ' + volume.id)
             row.provider_id = base.provider_id(encryption)
 
-    def replace_backing(self, volume: core_objects.Volume, new: str, host: str,
+    def replace_backing(self, volume: Volume, new: str, host: str,
                         encryption: encryption_types.Recorded | None = None
-                        ) -> core_objects.Volume:
+                        ) -> Volume:
         self._replace_backing(volume, new, host, encryption)
-        return base.volume(volume.id)
+        found = base.volume(volume.id)
+        if found is None:
+            raise exceptions.StaleMove(volume=volume.id)
+        return found
 
     @staticmethod
     @base.retried
-    def _replace_backing(volume: core_objects.Volume, new: str, host: str,
+    def _replace_backing(volume: Volume, new: str, host: str,
                          encryption: encryption_types.Recorded | None) -> None:
         with base.writer() as session:
             row = base.volume_row(session, volume.id, lock=True)
@@ -103,9 +111,9 @@ class Volumes(records.Volumes):
                     or base.is_moving(session, row)):
                 raise exceptions.StaleMove(volume=volume.id)
             row._name_id = new
-            if volume_rows.recorded(row) != encryption:
+            if Row.of(row).encryption != encryption:
                 row.provider_id = base.provider_id(encryption)
-            if not volume_rows.is_home(row, host):
+            if names.service_host(row.host) != host:
                 base.set_home(session, row, _with_pool(row, host))
 
     @base.retried
@@ -131,7 +139,7 @@ class Volumes(records.Volumes):
             return [row.id for row in found if _is_misplaced(row, host)]
 
     @base.retried
-    def correct_home(self, volume: core_objects.Volume, host: str) -> bool:
+    def correct_home(self, volume: Volume, host: str) -> bool:
         with base.writer() as session:
             row = base.volume_row(session, volume.id, lock=True)
             service = base.service_row(session, host)
@@ -178,8 +186,8 @@ def _is_misplaced(row: base.Row, host: str) -> bool:
 
     While Cinder creates or migrates a volume, it changes both columns itself.
     """
-    return (not volume_rows.is_home(row, host)
-            and names.same_backend(names.service_host(row.host), host)
+    home = names.service_host(row.host)
+    return (home != host and names.same_backend(home, host)
             and row.status not in statuses.BEING_CREATED
             and row.migration_status in statuses.NO_MIGRATION)
 
@@ -191,7 +199,7 @@ def _with_pool(row: base.Row, host: str) -> str:
     return found
 
 
-def _was_changed(row: base.Row, volume: core_objects.Volume) -> bool:
+def _was_changed(row: base.Row, volume: Volume) -> bool:
     """Return whether a row was written since it was read.
 
     After a revert is given up, a second revert may begin. It may already have

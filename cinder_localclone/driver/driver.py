@@ -35,11 +35,12 @@ from cinder_localclone.core import move_record
 from cinder_localclone.core import names
 from cinder_localclone.core import objects
 from cinder_localclone.core import outcomes
-from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import statuses
 from cinder_localclone.core.user_messages import Action
 from cinder_localclone.core import version
+from cinder_localclone.core.volume import Row
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.core import volume_types
 from cinder_localclone.driver import extra_specs
 from cinder_localclone.driver import front_end
@@ -219,32 +220,31 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         :raises InvalidEncryptionType: if the driver can't encrypt the volume
             as its type asks; the owner is told
         """
-        node = self.service.node
-        if move_record.is_move_record(volume):
-            move = node.moves.get_move(volume.id)
+        node, new = self.service.node, Volume.of(volume)
+        if move_record.is_move_record(new):
+            move = node.moves.get_move(new.id)
             if move is None:
-                raise exceptions.StaleMove(
-                    volume='of move record ' + volume.id)
-            destination.prepare(node, volume.id, move.token.nonce)
+                raise exceptions.StaleMove(volume='of move record ' + new.id)
+            destination.prepare(node, new.id, move.token.nonce)
             return
-        is_copy = rows.visible_id(volume)
+        is_copy = new.visible_id
         try:
-            header = front_end.wanted(node, volume)
+            header = front_end.wanted(node, new)
             if is_copy:
-                front_end.check_copy(node, volume, rows.handle_id(volume))
-                migrate.create_copy(node, volume)
+                front_end.check_copy(node, new, new.handle_id)
+                migrate.create_copy(node, new)
                 return
             if header:
-                create.create_for_nova(node, volume, header)
+                create.create_for_nova(node, volume._context, new, header)
                 return
-            wanted = policy.wanted(node, volume)
+            wanted = policy.wanted(node, new)
             if wanted:
-                create.create_encrypted(node, volume, wanted)
+                create.create_encrypted(node, new.id, wanted)
                 return
-            create.create(node, volume)
+            create.create(node, new.id)
         except exceptions.LocalCloneError as exc:
             messages.tell_member(
-                volume._context, rows.handle_id(volume), exc,
+                volume._context, new.handle_id, exc,
                 Action.MOVE if is_copy else Action.CREATE)
             raise
 
@@ -265,7 +265,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
                 'can\'t be deleted. The driver removes it when the move has '
                 'ended.')
         if not volume.host:
-            create.give_up(self.service.node, volume)
+            create.give_up(self.service.node, Volume.of(volume))
             return
         try:
             # The volume in the call may have moved since.
@@ -349,7 +349,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         The path of the LV would be wrong: during a move the LV lacks the
         regions not yet copied.
         """
-        return names.handle_path(rows.handle_id(volume))
+        return names.handle_path(Row.of(volume).handle_id)
 
     # -- connections
 
@@ -382,8 +382,9 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
             raise exception.VolumeNotFound(volume_id=volume.id)
         # The attachments at the time of the request: Nova may have given up
         # the attachment, and created another, while the request waited.
-        attachments = volume_attachments.as_sent(volume)
-        own = volume_attachments.own_unsent(volume, recorded, connector)
+        asked = Volume.of(volume)
+        attachments = volume_attachments.as_sent(asked)
+        own = volume_attachments.own_unsent(asked, recorded, connector)
         if own:
             attachments = {**attachments, own: None}
         try:
@@ -418,13 +419,13 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         node = self.service.node
         # The attachments at the time of the request: Cinder's manager has read
         # the volume a moment ago, to find the attachment.
-        attachments = volume_attachments.as_sent(volume)
+        attachments = volume_attachments.as_sent(Volume.of(volume))
         recorded = node.volumes.volume(volume.id)
         if recorded is None:
             LOG.info('Volume %s does not exist any more. It has no '
                      'connection to end.', volume.id)
             return
-        where = names.service_host(recorded.host)
+        where = recorded.home
         move = node.moves.move_of(volume.id)
         from_source = self.service.connections.leaves_source(move, connector)
         if move and from_source:

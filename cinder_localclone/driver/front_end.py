@@ -19,7 +19,7 @@ from oslo_log import log as logging
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.core import volume_types as core_types
 from cinder_localclone.encryption import policy
 
@@ -46,14 +46,13 @@ def why_not(metadata: Mapping[str, Any]) -> str:
     return ''
 
 
-def is_encrypted(volume: objects.Volume) -> bool:
+def is_encrypted(volume: Volume) -> bool:
     """Return whether a volume has a key, or an encrypted type."""
     return bool(volume.encryption_key_id or volume_types.is_encrypted(
         cinder_context.get_admin_context(), volume.volume_type_id))
 
 
-def wanted(node: Node, volume: objects.Volume
-           ) -> core_types.HeaderForNova | None:
+def wanted(node: Node, volume: Volume) -> core_types.HeaderForNova | None:
     """Return the header of a volume about to be created, by its type.
 
     :returns: None if Nova does not encrypt it
@@ -78,7 +77,7 @@ def wanted(node: Node, volume: objects.Volume
         metadata['cipher'], int(metadata['key_size']))
 
 
-def check_alike(volume: objects.Volume, image: Any, what: str) -> None:
+def check_alike(volume: Volume, image: Any, what: str) -> None:
     """Check that volume and source are both encrypted by Nova, or neither.
 
     The type of the volume decides, not its key: Cinder's temporary clone of a
@@ -94,7 +93,7 @@ def check_alike(volume: objects.Volume, image: Any, what: str) -> None:
                 '' if image.encryption_key_id else ' not'))
 
 
-def check_copy(node: Node, copy: objects.Volume, volume_id: str) -> None:
+def check_copy(node: Node, copy: Volume, volume_id: str) -> None:
     """Check that a copy by Cinder does not change a volume's encryption.
 
     Cinder copies bit by bit. Between two types with different encryption it

@@ -8,6 +8,7 @@ from cinder.volume import volume_utils
 from cinder_localclone.core import objects
 from cinder_localclone.core import rpc
 from cinder_localclone.core.user_messages import Action
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.encryption import policy
 from cinder_localclone.service import assembly
 from cinder_localclone.service import messages
@@ -55,7 +56,7 @@ class ManageDriver:
     def _check_managed(self, volume: objects.Volume, existing_ref: Reference
                        ) -> None:
         policy.check_managed(
-            self.service.node, volume,
+            self.service.node, Volume.of(volume),
             ' '.join(map(str, _as_mapping(existing_ref).values())))
 
     def unmanage(self, volume: objects.Volume) -> None:

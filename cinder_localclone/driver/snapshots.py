@@ -10,9 +10,9 @@ from cinder.image import image_utils
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import objects
-from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core.user_messages import Action
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.db import backups
 from cinder_localclone.driver import front_end
 from cinder_localclone.service import assembly
@@ -40,10 +40,10 @@ class ImageDriver:
         :raises NotCreated: if it can't be created; the owner is told why
         """
         with no_second_try(), messages.telling_of(Action.CLONE, volume):
+            new = Volume.of(volume)
             # Only for its errors. The header is part of the snapshot.
-            front_end.wanted(self.service.node, volume)
-            front_end.check_alike(volume, snapshot,
-                                  'snapshot ' + snapshot.id)
+            front_end.wanted(self.service.node, new)
+            front_end.check_alike(new, snapshot, 'snapshot ' + snapshot.id)
             clone.from_snapshot(self.service.node, volume.id, snapshot.id)
 
     def create_cloned_volume(self, volume: objects.Volume,
@@ -61,8 +61,9 @@ class ImageDriver:
                 # download it.
                 stack.enter_context(messages.telling_of(Action.CLONE, volume))
             # Only for its errors. The header is part of the source.
-            front_end.wanted(self.service.node, volume)
-            front_end.check_alike(volume, src_vref, 'volume ' + src_vref.id)
+            new = Volume.of(volume)
+            front_end.wanted(self.service.node, new)
+            front_end.check_alike(new, src_vref, 'volume ' + src_vref.id)
             clone.from_volume(
                 self.service.reconciler, volume.id, src_vref.id,
                 self.configuration.localclone_snapshot_timeout)
@@ -79,7 +80,7 @@ class ImageDriver:
         its unwritten ranges read as noise.
         """
         recorded = self.service.node.volumes.volume(volume.id)
-        noise = recorded is not None and rows.recorded(recorded)
+        noise = recorded is not None and recorded.encryption
         super().copy_image_to_volume(  # type: ignore[misc]
             context, volume, image_service, image_id,
             disable_sparse=disable_sparse or bool(noise))
@@ -100,8 +101,8 @@ class ImageDriver:
                 self.configuration.volume_dd_blocksize, size=volume.size,
                 disable_sparse=disable_sparse)
         with messages.telling_of(Action.IMAGE, volume):
-            images.copy_image(self.service.reconciler, context, volume,
-                              image_id, fetch)
+            images.copy_image(self.service.reconciler, context,
+                              Volume.of(volume), image_id, fetch)
 
     def _attach_volume(self, context: objects.Context, volume: objects.Volume,
                        properties: objects.Connector, remote: bool = False

@@ -5,13 +5,12 @@ from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
 from cinder_localclone.core import pinning
-from cinder_localclone.core import rows
 from cinder_localclone.core import statuses
+from cinder_localclone.core.volume import Volume
 
 
-def volume(node: Node, volume_id: str) -> objects.Volume:
+def volume(node: Node, volume_id: str) -> Volume:
     """Return a volume at rest on its home, and ensure its handle.
 
     No other node has its header open. The caller holds the volume's lock.
@@ -22,24 +21,24 @@ def volume(node: Node, volume_id: str) -> objects.Volume:
         status forbids a change
     """
     found = nodes.volume_at_home(node, volume_id)
-    if rows.recorded(found) is None:
+    if found.encryption is None:
         raise encryption_exceptions.KeyNotChanged(
             volume=volume_id, reason='this driver does not encrypt it')
     if found.status in statuses.HEADER_CHANGES:
         raise encryption_exceptions.KeyNotChanged(
             volume=volume_id, reason='its status is "%s"' % found.status)
     if (node.moves.move_of(volume_id)
-            or rows.is_migrated_by_cinder(found)
+            or found.is_migrated_by_cinder
             or node.handles.survey().metadata(found.name_id)
             or volume_id in node.exports.remote()
             or any(nodes.remote_from(node, found))):
         raise encryption_exceptions.NotAtRest(volume=volume_id)
     node.handles.ensure_handle_on_lv(volume_id, found.name,
-                                     rows.backing_bytes(found))
+                                     found.backing_bytes())
     return found
 
 
-def to_change(node: Node, volume: objects.Volume) -> luks_header.Header:
+def to_change(node: Node, volume: Volume) -> luks_header.Header:
     """Return the header of a volume at rest, with both copies repaired.
 
     :param volume: its row
@@ -53,5 +52,5 @@ def to_change(node: Node, volume: objects.Volume) -> luks_header.Header:
         raise encryption_exceptions.KeyNotChanged(
             volume=volume_id, reason='it is being re-encrypted')
     pinning.check(volume_id, header,
-                  pinning.recorded_in_row(rows.recorded(volume)))
+                  pinning.recorded_in_row(volume.encryption))
     return header

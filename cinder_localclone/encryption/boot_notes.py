@@ -14,8 +14,7 @@ from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
-from cinder_localclone.core import rows
+from cinder_localclone.core.volume import Volume
 
 
 def note_opened(node: Node, lv: lvm_reports.LogicalVolume | None,
@@ -51,7 +50,7 @@ def note_moved(node: Node, volume_id: str, lv: str) -> None:
         node.lvm.mark(lv, names.OPENED)
 
 
-def correct_note(node: Node, volume: objects.Volume, wanted: bool | None,
+def correct_note(node: Node, volume: Volume, wanted: bool | None,
                  luks: str) -> bool:
     """Remove the note of a remote attachment after the deferred move.
 
@@ -68,7 +67,7 @@ def correct_note(node: Node, volume: objects.Volume, wanted: bool | None,
             or present.is_handle_foreign(volume.id)):
         return False
     idle = wanted is False and not present.crypt(volume.id)
-    recorded = rows.recorded(volume)
+    recorded = volume.encryption
     if not idle and recorded and names.OPENED not in lv.tags:
         # The row's key: it may have been changed since the note.
         note_opened(node, lv, volume.id, recorded.key, luks)
@@ -107,7 +106,7 @@ def set_secret_tags(node: Node, lv: lvm_reports.LogicalVolume, key: str,
         node.crypt.note(lv.name, outdated, **facts)
 
 
-def note_used(node: Node, volume: objects.Volume) -> None:
+def note_used(node: Node, volume: Volume) -> None:
     """Remove the tag "fresh" from the LV of a volume attached remotely.
 
     The tag says that only the driver has opened the new volume. From now on a
@@ -115,7 +114,7 @@ def note_used(node: Node, volume: objects.Volume) -> None:
 
     :param volume: its row; its home is this node
     """
-    if rows.recorded(volume):
+    if volume.encryption:
         unmark_fresh(node, node.handles.survey(), volume.name)
 
 

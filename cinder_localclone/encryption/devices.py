@@ -44,6 +44,7 @@ from cinder_localclone.core import pinning
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.core import statuses
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import boot_notes
@@ -55,34 +56,34 @@ LOG = logging.getLogger(__name__)
 ENDING = 60
 
 
-def path(volume: objects.Volume) -> str:
+def path(volume: Volume) -> str:
     """Return the path by which a guest or Cinder uses a volume.
 
     It is the same on every node.
     """
-    volume_id = rows.handle_id(volume)
-    if rows.recorded(volume):
+    volume_id = volume.handle_id
+    if volume.encryption:
         return names.crypt_path(volume_id)
-    return names.link(volume_id) if rows.is_encrypted_by_nova(
-        volume) else names.handle_path(volume_id)
+    return names.link(volume_id) if (
+        volume.is_encrypted_by_nova) else names.handle_path(volume_id)
 
 
-def needs_upper_device(volume: objects.Volume) -> bool:
+def needs_upper_device(volume: Volume) -> bool:
     """Return whether a volume is encrypted, so its users need an upper device.
 
     The row decides, whether or not the device exists on this node.
     """
-    return bool(rows.is_encrypted_by_nova(volume) or rows.recorded(volume))
+    return bool(volume.is_encrypted_by_nova or volume.encryption)
 
 
-def ensure_exported_path(node: Node, volume: objects.Volume) -> str:
+def ensure_exported_path(node: Node, volume: Volume) -> str:
     """Return the path to export to other nodes; create its device if needed.
 
     The volume's handle exists on this node. The path is the handle's. For a
     volume with an upper device a second device above the handle, the export
     device, is created instead: the kernel does not open the handle for both.
     """
-    volume_id = rows.handle_id(volume)
+    volume_id = volume.handle_id
     if not needs_upper_device(volume):
         return names.handle_path(volume_id)
     node.handles.ensure_export_device(volume_id)
@@ -145,7 +146,7 @@ def ensure_closed(node: Node, volume_id: str) -> None:
             device=names.handle(volume_id))
 
 
-def is_used_here(node: Node, volume: objects.Volume) -> bool:
+def is_used_here(node: Node, volume: Volume) -> bool:
     """Return whether an attachment names this node as a user of a volume.
 
     An attachment does not count for :data:`ENDING` seconds after
@@ -157,7 +158,7 @@ def is_used_here(node: Node, volume: objects.Volume) -> bool:
                for each in volume.volume_attachment)
 
 
-def note_detached(node: Node, volume: objects.Volume) -> None:
+def note_detached(node: Node, volume: Volume) -> None:
     """Remember the attachments of a volume on this node as ended.
 
     Cinder's request to detach comes before the end of their rows. This is
@@ -172,7 +173,7 @@ def note_detached(node: Node, volume: objects.Volume) -> None:
         if each.connector and node.is_at(each.connector, node.host)})
 
 
-def open(node: Node, volume: objects.Volume, lv: str = '') -> None:
+def open(node: Node, volume: Volume, lv: str = '') -> None:
     """Create the upper device of a volume, if it needs any, and its link.
 
     The handle of the volume exists on this node.
@@ -186,12 +187,12 @@ def open(node: Node, volume: objects.Volume, lv: str = '') -> None:
         has the header guard open
     :raises LocalCloneError: if the header can't be read, or the key is missing
     """
-    if rows.recorded(volume):
+    if volume.encryption:
         ensure_open(node, volume, lv)
         return
-    if not rows.is_encrypted_by_nova(volume):
+    if not volume.is_encrypted_by_nova:
         return
-    volume_id = rows.handle_id(volume)
+    volume_id = volume.handle_id
     if (volume.status in statuses.USED_BY_NOVA
             or is_used_here(node, volume)):
         open_for_guest(node, volume_id, lv)
@@ -199,7 +200,7 @@ def open(node: Node, volume: objects.Volume, lv: str = '') -> None:
         _open_for_cinder(node, volume)
 
 
-def _open_for_cinder(node: Node, volume: objects.Volume) -> None:
+def _open_for_cinder(node: Node, volume: Volume) -> None:
     """Let Cinder itself use a volume that Nova encrypts: without a guard.
 
     The guard would discard writes to the header. If the volume is only read,
@@ -207,7 +208,7 @@ def _open_for_cinder(node: Node, volume: objects.Volume) -> None:
 
     :raises SourceBusy: if Cinder writes the volume, but the guard is in use
     """
-    volume_id = rows.handle_id(volume)
+    volume_id = volume.handle_id
     if node.handles.survey().guard(volume_id):
         if volume.status in statuses.WRITTEN_BY_CINDER:
             close_for_good(node, volume_id)
@@ -237,7 +238,7 @@ def open_for_guest(node: Node, volume_id: str, lv: str = '') -> None:
     node.handles.ensure_link(volume_id, names.guard(volume_id))
 
 
-def grow(node: Node, volume: objects.Volume) -> None:
+def grow(node: Node, volume: Volume) -> None:
     """Extend the upper device of a volume to the new length of its handle.
 
     Nothing is done without an upper device on this node.
@@ -249,7 +250,7 @@ def grow(node: Node, volume: objects.Volume) -> None:
     guard = present.guard(volume_id)
     if guard and not present.guarded_sectors(volume_id):
         node.handles.ensure_guard(volume_id, guard.segments[0].sectors)
-    recorded = rows.recorded(volume)
+    recorded = volume.encryption
     if recorded and is_short(present, volume_id):
         activate.grow(node.crypt, node.keys, volume_id,
                       pinning.recorded_in_row(recorded))
@@ -295,7 +296,7 @@ def close_for_good(node: Node, volume_id: str) -> None:
             device=names.guard(volume_id))
 
 
-def is_wanted(node: Node, volume: objects.Volume) -> bool | None:
+def is_wanted(node: Node, volume: Volume) -> bool | None:
     """Return whether a volume needs its upper device on this node.
 
     :returns: None if the attachments don't show it: an attach is beginning, or
@@ -304,25 +305,25 @@ def is_wanted(node: Node, volume: objects.Volume) -> bool | None:
     if is_used_here(node, volume):
         return True
     if (volume.status not in statuses.UNUSED_WITHOUT_ATTACHMENT
-            or rows.is_migrated_by_cinder(volume)
+            or volume.is_migrated_by_cinder
             or any(not each.connector
                    for each in volume.volume_attachment)):
         return None
     return False
 
 
-def differs(node: Node, volume: objects.Volume, present: survey.Survey,
+def differs(node: Node, volume: Volume, present: survey.Survey,
             links: Mapping[str, str]) -> bool:
     """Return whether :func:`reconcile` has to open or close an upper device.
 
     :param present: the survey of this node
     :param links: the targets of the links on this node, by volume
     """
-    if rows.recorded(volume):
+    if volume.encryption:
         return crypt_differs(present, volume, is_wanted(node, volume))
-    if not rows.is_encrypted_by_nova(volume):
+    if not volume.is_encrypted_by_nova:
         return False
-    volume_id = rows.handle_id(volume)
+    volume_id = volume.handle_id
     wanted = is_wanted(node, volume)
     if wanted:
         return not present.guarded_sectors(
@@ -333,7 +334,7 @@ def differs(node: Node, volume: objects.Volume, present: survey.Survey,
         or lv and names.guarded(lv.tags))
 
 
-def reconcile(node: Node, volume: objects.Volume, lv: str = '') -> None:
+def reconcile(node: Node, volume: Volume, lv: str = '') -> None:
     """Open or close the upper device of a volume by its attachments.
 
     The handle exists on this node. An error is logged, not raised: the copy of
@@ -348,9 +349,9 @@ def reconcile(node: Node, volume: objects.Volume, lv: str = '') -> None:
         if wanted:
             open(node, volume, lv)
         elif wanted is False and not (
-                rows.recorded(volume)
-                and node.runner.is_running(rows.handle_id(volume))):
-            close_if_idle(node, rows.handle_id(volume))
+                volume.encryption
+                and node.runner.is_running(volume.handle_id)):
+            close_if_idle(node, volume.handle_id)
     except Exception as exc:  # also a missing command or a full /dev
         events.failed(events.NOT_OPEN, exc, volume=volume.id)
 
@@ -382,7 +383,7 @@ def _log_kept_link(volume_id: str, error: Exception) -> None:
                 exc_info=exceptions.is_unexpected(error))
 
 
-def ensure_open(node: Node, volume: objects.Volume, lv: str) -> None:
+def ensure_open(node: Node, volume: Volume, lv: str) -> None:
     """Create the crypt device of a volume, or extend it to the full length.
 
     An existing crypt device is checked, and noted for the next boot. The
@@ -394,15 +395,15 @@ def ensure_open(node: Node, volume: objects.Volume, lv: str) -> None:
     :raises OpenedOtherwise: if the crypt device does not match the row
     :raises LocalCloneError: if the volume can't be opened
     """
-    volume_id = rows.handle_id(volume)
+    volume_id = volume.handle_id
     present = node.handles.survey()
-    recorded = rows.recorded(volume)
+    recorded = volume.encryption
     key = recorded.key if recorded else ''
     # A volume in a deferred move is remotely attached until its handle is
     # reloaded.
     foreign = present.is_handle_foreign(volume_id)
     found = None if foreign else present.lvs.get(lv)
-    if rows.is_authenticated(volume):
+    if volume.is_authenticated:
         _check_may_open(node, volume)
     expected = pinning.recorded_in_row(recorded)
     if not present.crypt(volume_id):
@@ -426,7 +427,7 @@ def ensure_open(node: Node, volume: objects.Volume, lv: str) -> None:
         activate.grow(node.crypt, node.keys, volume_id, expected)
 
 
-def _check_may_open(node: Node, volume: objects.Volume) -> None:
+def _check_may_open(node: Node, volume: Volume) -> None:
     """Check by the rows that this node may open an authenticated volume.
 
     Opening an authenticated volume writes to it, so only a single node may
@@ -438,7 +439,7 @@ def _check_may_open(node: Node, volume: objects.Volume) -> None:
     move = node.moves.move_of(volume.id)
     starting = move is not None and move.phase is state.Phase.STARTING
     if starting or node.host not in (
-            names.service_host(volume.host),
+            volume.home,
             move.destination if move else None):
         raise encryption_exceptions.MovesCold(
             volume=volume.id, host=node.host, reason='it is authenticated, '
@@ -456,7 +457,7 @@ def check_readable(node: Node, snapshot: rows.Snapshot,
     :raises NotThere: if the requesting node is another node
     """
     where = {'volume': snapshot.volume_id, 'host': connector.get('host')}
-    if rows.is_authenticated(snapshot):
+    if snapshot.is_authenticated:
         raise exceptions.Refused(
             **where, reason='an authenticated snapshot can\'t be read: '
             'opening it would write to it. Create a volume from the snapshot.')
@@ -473,20 +474,19 @@ def open_snapshot(node: Node, snapshot: rows.Snapshot) -> None:
     """
     activate.open_volume(
         node.crypt, node.keys, snapshot.id,
-        pinning.recorded_in_row(rows.recorded(snapshot)), keep_header=True,
+        pinning.recorded_in_row(snapshot.encryption), keep_header=True,
         readonly=True)
 
 
-def _is_at_rest(node: Node, volume: objects.Volume) -> bool:
+def _is_at_rest(node: Node, volume: Volume) -> bool:
     """Return whether this node is the home of a volume that does not move.
 
     Remote attachments are not considered.
     """
-    return (rows.is_home(volume, node.host)
-            and node.moves.move_of(volume.id) is None)
+    return volume.home == node.host and node.moves.move_of(volume.id) is None
 
 
-def repair_header(node: Node, volume: objects.Volume) -> None:
+def repair_header(node: Node, volume: Volume) -> None:
     """Repair the copies of a header before a move of the volume.
 
     During the move two nodes have the header open, and neither may write it.
@@ -495,13 +495,13 @@ def repair_header(node: Node, volume: objects.Volume) -> None:
     :raises HeaderDamaged: if the header can't be read; the volume does not
         move
     """
-    if rows.recorded(volume) and _is_at_rest(node, volume):
+    if volume.encryption and _is_at_rest(node, volume):
         node.handles.ensure_handle_on_lv(
-            volume.id, volume.name, rows.backing_bytes(volume))
-        node.crypt.header(rows.handle_id(volume), repair=True)
+            volume.id, volume.name, volume.backing_bytes())
+        node.crypt.header(volume.handle_id, repair=True)
 
 
-def crypt_differs(present: survey.Survey, volume: objects.Volume,
+def crypt_differs(present: survey.Survey, volume: Volume,
                   wanted: bool | None) -> bool:
     """Return whether a crypt device, or its note, is not as it must be.
 
@@ -509,7 +509,7 @@ def crypt_differs(present: survey.Survey, volume: objects.Volume,
     :param wanted: whether the volume must be open; see :func:`is_wanted`. With
         None nothing differs
     """
-    volume_id = rows.handle_id(volume)
+    volume_id = volume.handle_id
     lv = present.lvs.get(volume.name)
     if wanted:
         return bool(not present.crypt(volume_id)
@@ -535,7 +535,7 @@ def stop_reencryption(node: Node, volume_id: str) -> None:
             seconds=crypt_interfaces.STOPPING)
 
 
-def end_interrupted_reencryption(node: Node, volume: objects.Volume) -> None:
+def end_interrupted_reencryption(node: Node, volume: Volume) -> None:
     """Stop a re-encryption, and recover it if it was interrupted.
 
     Afterwards the header describes the data, unless the header can't be read.
@@ -546,10 +546,10 @@ def end_interrupted_reencryption(node: Node, volume: objects.Volume) -> None:
     :raises Interrupted: if it was killed, and a guest has the volume open
     :raises LocalCloneError: if it can't be recovered
     """
-    recorded = rows.recorded(volume)
+    recorded = volume.encryption
     if recorded is None:
         return
-    volume_id = rows.handle_id(volume)
+    volume_id = volume.handle_id
     stop_reencryption(node, volume_id)
     try:
         header = node.crypt.header(volume_id)
@@ -573,7 +573,7 @@ def reencryption_paused(node: Node, volume_id: str) -> Iterator[None]:
     The caller holds the volume's lock, and neither moves nor closes it.
     """
     volume = node.volumes.volume(volume_id)
-    ran = bool(volume and rows.recorded(volume)
+    ran = bool(volume and volume.encryption
                and node.runner.is_running(volume_id))
     try:
         yield
@@ -582,7 +582,7 @@ def reencryption_paused(node: Node, volume_id: str) -> Iterator[None]:
             _resume_reencryption(node, volume)
 
 
-def _resume_reencryption(node: Node, volume: objects.Volume) -> None:
+def _resume_reencryption(node: Node, volume: Volume) -> None:
     """Start a re-encryption again, unless an operator has paused it.
 
     An error is only logged: the next sweep tries again.
@@ -619,7 +619,7 @@ def is_interrupted(node: Node, volume_id: str, header: luks_header.Header
                 or crypt and crypt.target != 'crypt')
 
 
-def recover(node: Node, volume: objects.Volume) -> None:
+def recover(node: Node, volume: Volume) -> None:
     """Recover an interrupted re-encryption by opening the volume.
 
     If only its last write to the header is missing, the header is written,
@@ -631,7 +631,7 @@ def recover(node: Node, volume: objects.Volume) -> None:
     :raises ForeignHeader: if the header differs from the pin in the row;
         nothing is closed or written then
     """
-    volume_id, recorded = rows.handle_id(volume), rows.recorded(volume)
+    volume_id, recorded = volume.handle_id, volume.encryption
     present = survey.Survey({}, node.handles.devices(
         survey.names_of(volume_id)))
     header = node.crypt.header(volume_id)
@@ -656,16 +656,15 @@ def recover(node: Node, volume: objects.Volume) -> None:
              volume_id)
 
 
-def check_not_reencrypted(node: Node, volume: objects.Volume, what: str
-                          ) -> None:
+def check_not_reencrypted(node: Node, volume: Volume, what: str) -> None:
     """Refuse an operation during a running or paused re-encryption.
 
     :param what: a participle for the error, such as "extended"
     :raises Reencrypting: if the volume has a re-encryption
     """
-    volume_id = rows.handle_id(volume)
+    volume_id = volume.handle_id
     handle = names.handle(volume_id)
-    if rows.recorded(volume) and handle in node.handles.devices([handle]):
+    if volume.encryption and handle in node.handles.devices([handle]):
         # A damaged header does not prevent an extend.
         with contextlib.suppress(encryption_exceptions.HeaderDamaged):
             header = node.crypt.header(volume_id)
@@ -674,13 +673,13 @@ def check_not_reencrypted(node: Node, volume: objects.Volume, what: str
                     volume=volume.id, what=what)
 
 
-def takes_discards(node: Node, volume: objects.Volume) -> bool:
+def takes_discards(node: Node, volume: Volume) -> bool:
     """Return whether discards of the guest reach the disk.
 
     The volume type decides. Discards never reach the disk of an authenticated
     volume, nor by an invalid volume type.
     """
-    if rows.is_authenticated(volume):
+    if volume.is_authenticated:
         return False
     with contextlib.suppress(volume_types.InvalidType):
         encryption = node.volumes.wanted_encryption(volume)

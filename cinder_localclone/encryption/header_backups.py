@@ -16,14 +16,12 @@ from oslo_log import log as logging
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core.formats import lvm_reports
-from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
 from cinder_localclone.core import pinning
-from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import statuses
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.encryption import headers
 from cinder_localclone.encryption import rotate
 
@@ -79,7 +77,7 @@ class Sweep:
             _attempt(node, volume_id,
                      lambda each: _drop(node, each))
 
-    def _next(self, volumes: Iterable[objects.Volume],
+    def _next(self, volumes: Iterable[Volume],
               lvs: Mapping[str, lvm_reports.LogicalVolume]) -> list[str]:
         """Return the next volumes to compare."""
         self._compared = _turn((
@@ -96,14 +94,14 @@ class Sweep:
         if volume:
             header = node.crypt.header(volume_id)
             pinning.check(volume_id, header,
-                          pinning.recorded_in_row(rows.recorded(volume)))
+                          pinning.recorded_in_row(volume.encryption))
             if not header.reencryption:  # can't be restored
                 node.crypt.back_up(volume_id)
 
     def _compare(self, volume_id: str) -> None:
         node = self._node
         volume = _settled(node, volume_id)
-        recorded = rows.recorded(volume) if volume else None
+        recorded = volume.encryption if volume else None
         if (volume is None or recorded is None
                 or node.exports.remote().get(volume_id)):
             return
@@ -114,9 +112,8 @@ class Sweep:
         if (rotate.is_outdated(node.lvm.lvs().get(volume.name))
                 or not _is_right(node, volume_id, header)):
             # Never from a header that is not the volume's own.
-            if recorded.key not in (each.key
-                                    for each in header.tokens_with_role(
-                                            luks_header.Role.VOLUME)):
+            own = header.tokens_with_role(luks_header.Role.VOLUME)
+            if recorded.key not in (each.key for each in own):
                 return
             rotate.renew_backup(node, volume)
             LOG.info('The header backup of volume %s did not match the '
@@ -135,7 +132,7 @@ def _turn(ids: Iterable[str], before: list[str], most: int) -> list[str]:
             + [each for each in left if each <= last])[:most]
 
 
-def _known(volume: objects.Volume) -> tuple[str, ...]:
+def _known(volume: Volume) -> tuple[str, ...]:
     """Return the values that change when a backup may become wrong."""
     return volume.id, volume.name, volume.provider_id or ''
 
@@ -150,10 +147,10 @@ def _is_right(node: Node, volume_id: str, header: luks_header.Header
         return False
 
 
-def _is_encrypted(volume: objects.Volume) -> bool:
+def _is_encrypted(volume: Volume) -> bool:
     """Return whether a volume may have a backup; False if unreadable."""
     try:
-        return bool(rows.recorded(volume))
+        return bool(volume.encryption)
     except exceptions.NotPossible:
         return False
 
@@ -168,13 +165,13 @@ def _attempt(node: Node, volume_id: str,
             exc_info=exceptions.is_unexpected(exc)))
 
 
-def _settled(node: Node, volume_id: str) -> objects.Volume | None:
+def _settled(node: Node, volume_id: str) -> Volume | None:
     """Return a volume at rest on this node if it has a header."""
     volume = node.volumes.volume(volume_id)
-    if (volume is not None and rows.is_home(volume, node.host)
+    if (volume is not None and volume.home == node.host
             and volume.status not in statuses.WITHOUT_HEADER
             and node.moves.move_of(volume_id) is None
-            and not rows.visible_id(volume)
+            and not volume.visible_id
             and node.handles.survey().handle(volume_id)):
         return volume
     return None
@@ -186,10 +183,10 @@ def _drop(node: Node, volume_id: str) -> None:
     "encryption leftover remove" removes the backups of volumes without a row.
     """
     volume = node.volumes.volume(volume_id)
-    if (volume is None or not volume.host or rows.is_home(volume, node.host)
+    if (volume is None or not volume.host or volume.home == node.host
             or node.moves.move_of(volume_id) is not None):
         return
-    home = names.service_host(volume.host)
+    home = volume.home
     if rpc.call_at(home, has_backup, node, volume_id):
         node.crypt.drop_backups(volume_id)
         LOG.info('The header backup of volume %(volume)s is on %(host)s now; '

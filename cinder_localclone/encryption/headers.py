@@ -15,10 +15,9 @@ from cinder_localclone.core import lvm_tags
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
 from cinder_localclone.core import pinning
-from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import at_rest
@@ -79,7 +78,7 @@ def status(node: Node, volume_id: str) -> Status:
     """
     volume = _encrypted_at_home(node, volume_id)
     header = node.crypt.header(volume_id)
-    recorded = rows.recorded(volume)
+    recorded = volume.encryption
     device = node.handles.survey().crypt(volume_id)
     return {
         'cipher': header.cipher, 'key_bits': header.key_bits,
@@ -96,14 +95,14 @@ def status(node: Node, volume_id: str) -> Status:
         'open': device is not None}
 
 
-def _encrypted_at_home(node: Node, volume_id: str) -> objects.Volume:
+def _encrypted_at_home(node: Node, volume_id: str) -> Volume:
     """Return the row of a volume encrypted by the driver, with its home here.
 
     :raises StaleMove: if this node is not the volume's home
     :raises KeyNotChanged: if this driver does not encrypt the volume
     """
     volume = nodes.volume_at_home(node, volume_id)
-    if rows.recorded(volume) is None:
+    if volume.encryption is None:
         raise encryption_exceptions.KeyNotChanged(
             volume=volume_id, reason='this driver does not encrypt it')
     return volume
@@ -135,8 +134,8 @@ def verify(node: Node, volume_id: str) -> list[Finding]:
         found.append({'what': 'header', 'problem': str(exc)})
     note('copies of the header', _wrong_with_copies(node, volume_id))
     if header:
-        problem = pinning.why_not(
-            header, pinning.recorded_in_row(record_of(volume)))
+        problem = pinning.why_not(header,
+                                  pinning.recorded_in_row(record_of(volume)))
         found.append({'what': 'pin of the header', 'problem': problem})
         if problem:
             header = None  # no key is used on it
@@ -152,7 +151,7 @@ def _wrong_with_copies(node: Node, volume_id: str) -> Iterator[str]:
     yield from node.crypt.damaged_copies(volume_id)
 
 
-def _wrong_with_key(node: Node, volume: objects.Volume,
+def _wrong_with_key(node: Node, volume: Volume,
                     header: luks_header.Header) -> Iterator[str]:
     """Yield the problems of the recorded secret.
 
@@ -184,7 +183,7 @@ def _wrong_with_key(node: Node, volume: objects.Volume,
                'at the end of its re-encryption')
 
 
-def _wrong_with_slots(volume: objects.Volume, header: luks_header.Header
+def _wrong_with_slots(volume: Volume, header: luks_header.Header
                       ) -> Iterator[str]:
     """Yield key slots without a token, and an incomplete key rotation."""
     if header.keyslots_without_token:
@@ -194,8 +193,7 @@ def _wrong_with_slots(volume: objects.Volume, header: luks_header.Header
         yield 'a key rotation is incomplete; run "rotate" again'
 
 
-def _wrong_with_tags(node: Node, volume: objects.Volume
-                     ) -> Iterator[str]:
+def _wrong_with_tags(node: Node, volume: Volume) -> Iterator[str]:
     """Yield how the LV's tags differ from the row or the header.
 
     Also if there is no LV. A missing tag is no problem: after a move most are
@@ -238,12 +236,12 @@ def backup_problems(node: Node, volume_id: str,
         yield 'the last backup, %s, names other secrets' % backups[-1]
 
 
-def record_of(volume: objects.Volume) -> volume_types.Recorded:
+def record_of(volume: Volume) -> volume_types.Recorded:
     """Return the encryption recorded in the row of a volume.
 
     :raises KeyNotChanged: if this driver does not encrypt the volume
     """
-    found = rows.recorded(volume)
+    found = volume.encryption
     if found is None:
         raise encryption_exceptions.KeyNotChanged(
             volume=volume.id, reason='this driver does not encrypt it')

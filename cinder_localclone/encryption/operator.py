@@ -32,10 +32,9 @@ from cinder_localclone.core.formats import survey
 from cinder_localclone.core.interfaces import crypt as crypt_interfaces
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
 from cinder_localclone.core import pinning
-from cinder_localclone.core import rows
 from cinder_localclone.core import statuses
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import at_rest
@@ -203,7 +202,7 @@ class _Work:
         """Return the volume's own key."""
         return activate.key_of(
             self.node.crypt, self.node.keys, self.volume_id, self.header,
-            pinning.recorded_in_row(rows.recorded(self.volume)))
+            pinning.recorded_in_row(self.volume.encryption))
 
     def write(self, token: luks_header.Token, replace: bool = False) -> None:
         self.node.crypt.write_token(
@@ -409,7 +408,7 @@ def restore_header(node: Node, volume_id: str, backup: str = '') -> Restored:
             key if is_older else b'')))
 
 
-def _remarks(node: Node, volume: objects.Volume, former: str,
+def _remarks(node: Node, volume: Volume, former: str,
              slots: list[str], key: bytes) -> Iterator[str]:
     """Yield sentences about the changes made by a restored header.
 
@@ -433,7 +432,7 @@ def _remarks(node: Node, volume: objects.Volume, former: str,
                    % exc)
 
 
-def _check_same(volume: objects.Volume, saved: luks_header.Header) -> None:
+def _check_same(volume: Volume, saved: luks_header.Header) -> None:
     """Check that a backup belongs to the current data of a volume.
 
     :raises KeyNotChanged: if it does not
@@ -454,7 +453,7 @@ def _check_same(volume: objects.Volume, saved: luks_header.Header) -> None:
                 'recorded header: %s' % problem)
 
 
-def _opening(node: Node, volume: objects.Volume, backup: str,
+def _opening(node: Node, volume: Volume, backup: str,
              saved: luks_header.Header) -> tuple[luks_header.Token, bytes]:
     """Return the token of a backup with a tested key, and the key.
 
@@ -495,7 +494,7 @@ def _opened(node: Node, volume_id: str, backup: str, key: bytes,
             yield slot
 
 
-def _record(node: Node, volume: objects.Volume, key: str) -> None:
+def _record(node: Node, volume: Volume, key: str) -> None:
     """Set the secret of the restored header in the row and the tags."""
     recorded = headers.record_of(volume)
     if recorded.key != key:

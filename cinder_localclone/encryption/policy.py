@@ -17,9 +17,8 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
-from cinder_localclone.core import rows
 from cinder_localclone.core import statuses
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.core import volume_types
 
 LOG = logging.getLogger(__name__)
@@ -27,8 +26,7 @@ LOG = logging.getLogger(__name__)
 TRIES = 3
 
 
-def wanted(node: Node, volume: objects.Volume
-           ) -> volume_types.Encryption | None:
+def wanted(node: Node, volume: Volume) -> volume_types.Encryption | None:
     """Return the encryption of a new volume by its type.
 
     :raises InvalidEncryptionType: if the type asks for an impossible
@@ -47,7 +45,7 @@ def wanted(node: Node, volume: objects.Volume
     return found
 
 
-def invalid(volume: objects.Volume, why: volume_types.InvalidType
+def invalid(volume: Volume, why: volume_types.InvalidType
             ) -> exceptions.LocalCloneError:
     """Return the error for an invalid volume type."""
     kind = (encryption_exceptions.InvalidPaceType
@@ -56,7 +54,7 @@ def invalid(volume: objects.Volume, why: volume_types.InvalidType
     return kind(volume=volume.id, reason=why)
 
 
-def give_back(node: Node, volume: objects.Volume) -> None:
+def give_back(node: Node, volume: Volume) -> None:
     """Remove the secret of a volume after a failed creation.
 
     Cinder may create the volume on another node, or the owner may delete the
@@ -65,7 +63,7 @@ def give_back(node: Node, volume: objects.Volume) -> None:
     """
     try:
         row = node.volumes.volume(volume.id)
-        recorded = rows.recorded(row or volume)
+        recorded = (row or volume).encryption
         if recorded is None or row and row.host != volume.host:
             return
         if row is None:
@@ -91,8 +89,7 @@ def give_back(node: Node, volume: objects.Volume) -> None:
                   '%(error)s', {'volume': volume.id, 'error': exc})
 
 
-def check_not_fresh(node: Node, volume: objects.Volume,
-                    host: str | None) -> None:
+def check_not_fresh(node: Node, volume: Volume, host: str | None) -> None:
     """Check whether a restore may leave out zeros.
 
     A restore leaves out zeros in new volumes. Unwritten ranges of an encrypted
@@ -101,8 +98,7 @@ def check_not_fresh(node: Node, volume: objects.Volume,
     :raises WouldReadNoise: if it may not
     """
     # Cinder writes a volume during its creation only to restore a backup.
-    if (volume.status not in statuses.RESTORED
-            or rows.recorded(volume) is None):
+    if volume.status not in statuses.RESTORED or volume.encryption is None:
         return
     lv = node.lvm.lvs().get(volume.name)
     if lv and names.FRESH in lv.tags:
@@ -113,7 +109,7 @@ def check_not_fresh(node: Node, volume: objects.Volume,
             % volume_types.PREFIX)
 
 
-def check_retype(node: Node, volume: objects.Volume,
+def check_retype(node: Node, volume: Volume,
                  extra_specs: dict[str, str]) -> None:
     """Check that a retype changes nothing in the header.
 
@@ -130,14 +126,13 @@ def check_retype(node: Node, volume: objects.Volume,
         before = node.volumes.wanted_encryption(volume)
     except volume_types.InvalidType:
         before = None  # its type was changed since
-    recorded = rows.recorded(volume)
+    recorded = volume.encryption
     if bool(recorded) is not bool(after) or bool(after) and (
             before is None or _lasting(before) != _lasting(after)):
         raise encryption_exceptions.EncryptionChange(volume=volume.id)
 
 
-def check_copy(node: Node, volume: objects.Volume, copy: objects.Volume
-               ) -> None:
+def check_copy(node: Node, volume: Volume, copy: Volume) -> None:
     """Refuse Cinder's own migration of, or to, an encrypted volume.
 
     Cinder tries its own migration after a refused retype, and copies plain
@@ -146,22 +141,22 @@ def check_copy(node: Node, volume: objects.Volume, copy: objects.Volume
     :param copy: the row of the copy
     :raises EncryptionChange: if this driver encrypts either volume
     """
-    if rows.recorded(volume) or wanted(node, copy):
+    if volume.encryption or wanted(node, copy):
         raise encryption_exceptions.EncryptionChange(volume=volume.id)
 
 
-def check_copied_away(volume: objects.Volume) -> None:
+def check_copied_away(volume: Volume) -> None:
     """Refuse a copy of an encrypted volume to another backend.
 
     Cinder would read the decrypted volume and write plain text.
 
     :raises EncryptionChange: if this driver encrypts the volume
     """
-    if rows.recorded(volume):
+    if volume.encryption:
         raise encryption_exceptions.EncryptionChange(volume=volume.id)
 
 
-def check_connected(node: Node, volume: objects.Volume) -> None:
+def check_connected(node: Node, volume: Volume) -> None:
     """Check a volume that Cinder itself is copying to another backend.
 
     A retype, or a forced migration, does not ask the driver first.
@@ -169,10 +164,10 @@ def check_connected(node: Node, volume: objects.Volume) -> None:
     :raises EncryptionChange: as for :func:`check_copied_away`
     :raises LongerThanRecorded: as for :func:`.node.check_length`
     """
-    if rows.is_migrated_by_cinder(volume) and not any(
+    if volume.is_migrated_by_cinder and not any(
             each.instance_uuid for each in volume.volume_attachment):
         check_copied_away(volume)
-        if not rows.visible_id(volume):
+        if not volume.visible_id:
             nodes.check_length(node, volume)
 
 
@@ -183,7 +178,7 @@ def _lasting(encryption: volume_types.Encryption | None
         encryption, discards=False, zeroed=False)
 
 
-def check_managed(node: Node, volume: objects.Volume, lv: str) -> None:
+def check_managed(node: Node, volume: Volume, lv: str) -> None:
     """Refuse to manage an LV as a volume of an encrypted type.
 
     A foreign LV has no header of this driver.
@@ -197,14 +192,14 @@ def check_managed(node: Node, volume: objects.Volume, lv: str) -> None:
             'by this driver')
 
 
-def check_unmanaged(volume: objects.Volume | None) -> None:
+def check_unmanaged(volume: Volume | None) -> None:
     """Refuse to unmanage an encrypted volume.
 
     Its new owner could not read the LV.
 
     :raises CannotUnmanage: if this driver encrypts the volume
     """
-    if volume is not None and rows.recorded(volume):
+    if volume is not None and volume.encryption:
         raise exceptions.CannotUnmanage(
             volume=volume.id, reason='it is encrypted by this driver')
 
@@ -259,7 +254,7 @@ def forget(node: Node, volume_ids: Iterable[str],
                  in_use | {recorded.key})
 
 
-def key_of_type(node: Node, volume: objects.Volume) -> str:
+def key_of_type(node: Node, volume: Volume) -> str:
     """Return the secret of all volumes of a type; '' if each has its own."""
     with contextlib.suppress(volume_types.InvalidType):
         asked = node.volumes.wanted_encryption(volume)

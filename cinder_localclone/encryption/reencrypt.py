@@ -35,11 +35,10 @@ from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
 from cinder_localclone.core import pinning
-from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import statuses
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import boot_notes
@@ -102,17 +101,17 @@ def judge(under_way: bool, interrupted: bool, running: bool,
     return Status.PAUSED if by_operator else Status.WAITING
 
 
-def state(node: Node, volume: objects.Volume) -> State:
+def state(node: Node, volume: Volume) -> State:
     """Return the progress of a re-encryption on this node, the home.
 
     :raises HeaderDamaged: if the header can't be read
     :raises LocalCloneError: if the volume has no handle
     """
-    volume_id, recorded = rows.handle_id(volume), _recorded(volume)
+    volume_id, recorded = volume.handle_id, _recorded(volume)
     running = node.runner.is_running(volume_id)
     header = node.crypt.header(volume_id)
     lv = node.lvm.lvs().get(volume.name)
-    total = rows.backing_bytes(volume) - recorded.header_bytes
+    total = volume.backing_bytes() - recorded.header_bytes
     status = judge(bool(header.reencryption), not running
                    and devices.is_interrupted(node, volume_id, header),
                    running, bool(lv and names.PAUSED in lv.tags))
@@ -125,21 +124,21 @@ def state(node: Node, volume: objects.Volume) -> State:
                  said.rate if said else 0)
 
 
-def _recorded(volume: objects.Volume) -> volume_types.Recorded:
-    found = rows.recorded(volume)
+def _recorded(volume: Volume) -> volume_types.Recorded:
+    found = volume.encryption
     if found is None:
         raise encryption_exceptions.CannotReencrypt(
             volume=volume.id, reason='this driver does not encrypt it')
     return found
 
 
-def _at_rest(node: Node, volume: objects.Volume) -> bool:
+def _at_rest(node: Node, volume: Volume) -> bool:
     """Return whether only a guest on this node uses the volume."""
-    volume_id = rows.handle_id(volume)
+    volume_id = volume.handle_id
     return bool(
-        rows.is_home(volume, node.host)
+        volume.home == node.host
         and volume.status in statuses.ONLY_A_GUEST
-        and not rows.visible_id(volume)
+        and not volume.visible_id
         and node.moves.move_of(volume.id) is None
         and not node.handles.survey().metadata(volume.name_id)
         and all(node.is_at(each.connector, node.host)
@@ -147,7 +146,7 @@ def _at_rest(node: Node, volume: objects.Volume) -> bool:
         and not node.exports.remote().get(volume_id))
 
 
-def _volume(node: Node, volume_id: str) -> objects.Volume:
+def _volume(node: Node, volume_id: str) -> Volume:
     """Return a volume that can be re-encrypted now; ensure its handle.
 
     :raises StaleMove: if this node is not the volume's home
@@ -162,7 +161,7 @@ def _volume(node: Node, volume_id: str) -> objects.Volume:
     if not _at_rest(node, volume):
         raise encryption_exceptions.NotAtRest(volume=volume_id)
     node.handles.ensure_handle_on_lv(volume_id, volume.name,
-                                     rows.backing_bytes(volume))
+                                     volume.backing_bytes())
     return volume
 
 
@@ -223,8 +222,8 @@ def start(node: Node, volume_id: str, wish: Wish) -> State:
         return state(node, volume)
 
 
-def _begin(node: Node, volume: objects.Volume, header: luks_header.Header,
-           wish: Wish) -> objects.Volume:
+def _begin(node: Node, volume: Volume, header: luks_header.Header,
+           wish: Wish) -> Volume:
     cipher, key_bits = new_cipher(volume.id, header, wish)
     node.crypt.check_reencrypts(volume.id)
     token, slot = own_slot(volume.id, header, wish.drops_keys)
@@ -254,17 +253,17 @@ def _begin(node: Node, volume: objects.Volume, header: luks_header.Header,
     return volume
 
 
-def _record(node: Node, volume: objects.Volume,
-            recorded: volume_types.Recorded) -> objects.Volume:
+def _record(node: Node, volume: Volume,
+            recorded: volume_types.Recorded) -> Volume:
     """Change the row of a volume, and return the new row."""
-    before = rows.recorded(volume)
+    before = volume.encryption
     if recorded == before:
         return volume
     node.secrets.record(volume.id, recorded, before)
     return nodes.volume_at_home(node, volume.id)
 
 
-def _pin_new_key(node: Node, volume: objects.Volume) -> objects.Volume:
+def _pin_new_key(node: Node, volume: Volume) -> Volume:
     """Pin the new data key of a begun re-encryption in the row.
 
     Until now only the header has its digest. The volume's secret opens a slot
@@ -283,7 +282,7 @@ def _pin_new_key(node: Node, volume: objects.Volume) -> objects.Volume:
         recorded, becoming=header.becoming))
 
 
-def _check_space(node: Node, volume: objects.Volume) -> None:
+def _check_space(node: Node, volume: Volume) -> None:
     """Check the free space for a complete rewrite of the volume."""
     lvs = node.lvm.lvs()
     lv = lvs[volume.name]
@@ -330,20 +329,20 @@ def resume(node: Node, volume_id: str) -> State:
         return state(node, volume)
 
 
-def _take_off(node: Node, volume: objects.Volume, tag: str) -> None:
+def _take_off(node: Node, volume: Volume, tag: str) -> None:
     lv = node.lvm.lvs().get(volume.name)
     if lv and tag in lv.tags:
         node.lvm.unmark(lv.name, tag)
 
 
-def _forget_zone(node: Node, volume: objects.Volume) -> None:
+def _forget_zone(node: Node, volume: Volume) -> None:
     lv = node.lvm.lvs().get(volume.name)
     value = names.facts(lv.tags).get(names.ZONE) if lv else None
     if value is not None:
         _take_off(node, volume, names.zone_tag(value))
 
 
-def _ensure_open(node: Node, volume: objects.Volume) -> None:
+def _ensure_open(node: Node, volume: Volume) -> None:
     """Open a volume without noting it for the boot service."""
     if not node.handles.survey().crypt(volume.id):
         activate.open_volume(
@@ -352,7 +351,7 @@ def _ensure_open(node: Node, volume: objects.Volume) -> None:
             discards=devices.takes_discards(node, volume))
 
 
-def _reserve_space(node: Node, volume: objects.Volume) -> None:
+def _reserve_space(node: Node, volume: Volume) -> None:
     """Reserve space for an LV that is rewritten for the first time.
 
     A clone or a reverted volume in the middle of a re-encryption shares the
@@ -368,7 +367,7 @@ def _reserve_space(node: Node, volume: objects.Volume) -> None:
             node.lvm.mark(lv.name, names.REENCRYPTED)
 
 
-def _go_on(node: Node, volume: objects.Volume) -> None:
+def _go_on(node: Node, volume: Volume) -> None:
     """Run a begun re-encryption; the caller holds the volume's lock."""
     if node.runner.is_running(volume.id):
         return
@@ -397,8 +396,7 @@ class Sweep:
         #: Volumes, with their LVs, without a re-encryption in their headers.
         self._clean: set[tuple[str, str]] = set()
 
-    def sweep(self, volumes: Iterable[objects.Volume],
-              present: survey.Survey) -> None:
+    def sweep(self, volumes: Iterable[Volume], present: survey.Survey) -> None:
         """Resume or complete re-encryptions; an error stops one volume only.
 
         :param volumes: the volumes of this node
@@ -416,12 +414,11 @@ class Sweep:
                 nodes.attempt(self._node, volume.id, functools.partial(
                     self._sweep_one, volume.id), tell)
 
-    def _may_concern(self, volume: objects.Volume, present: survey.Survey
-                     ) -> bool:
+    def _may_concern(self, volume: Volume, present: survey.Survey) -> bool:
         """Return whether the header must be read. Most headers are skipped."""
         lv = present.lvs.get(volume.name)
         return bool(
-            lv and rows.recorded(volume)
+            lv and volume.encryption
             and volume.status in statuses.ONLY_A_GUEST
             and present.handle(volume.id)
             and (names.REENCRYPTED in lv.tags
@@ -469,7 +466,7 @@ def _has_own_key(node: Node, volume_id: str) -> bool:
     return True
 
 
-def _end(node: Node, volume: objects.Volume) -> None:
+def _end(node: Node, volume: Volume) -> None:
     """Complete a re-encryption: backup, tags and row.
 
     :raises ForeignHeader: if the header is not the announced header

@@ -31,10 +31,9 @@ from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
 from cinder_localclone.core import pinning
-from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import at_rest
@@ -100,7 +99,7 @@ def encrypted_snapshots(node: Node, volume_id: str
     :returns: IDs, with the encryption in their rows
     """
     for snapshot in node.snapshots.snapshots_of(volume_id):
-        recorded = rows.recorded(snapshot)
+        recorded = snapshot.encryption
         if recorded:
             yield snapshot.id, recorded
 
@@ -137,8 +136,8 @@ class Change:
     :raises KeyNotChanged: if the header must not be written
     """
 
-    def __init__(self, node: Node, volume: objects.Volume):
-        found = rows.recorded(volume)
+    def __init__(self, node: Node, volume: Volume):
+        found = volume.encryption
         if found is None:
             raise encryption_exceptions.KeyNotChanged(
                 volume=volume.id, reason='this driver does not encrypt it')
@@ -418,7 +417,7 @@ class Change:
                             'error': exc})
 
 
-def outdate_backups(node: Node, volume: objects.Volume) -> None:
+def outdate_backups(node: Node, volume: Volume) -> None:
     """Note that header backups may soon have a removed key.
 
     If the caller is interrupted, the sweep of backups (:mod:`.header_backups`)
@@ -437,8 +436,7 @@ def outdate_backups_of(node: Node, lv: str) -> None:
     node.lvm.mark(lv, names.OUTDATED)
 
 
-def replace_backups(node: Node, volume: objects.Volume, key: bytes
-                    ) -> None:
+def replace_backups(node: Node, volume: Volume, key: bytes) -> None:
     """Replace the header backups, so none has a removed key.
 
     :param key: as for :func:`copy_header`
@@ -454,8 +452,7 @@ def replace_backups(node: Node, volume: objects.Volume, key: bytes
                   '%(error)s', {'volume': volume.id, 'error': exc})
 
 
-def copy_header(node: Node, volume: objects.Volume, key: bytes = b''
-                ) -> None:
+def copy_header(node: Node, volume: Volume, key: bytes = b'') -> None:
     """Replace the backups of a volume's header.
 
     :param key: a key that opens the header; b'' for the recorded secret
@@ -464,15 +461,14 @@ def copy_header(node: Node, volume: objects.Volume, key: bytes = b''
     :raises WrongKey: if the key does not open the header; the backups stay
     :raises LocalCloneError: if the backups were not replaced
     """
-    expected = pinning.recorded_in_row(rows.recorded(volume))
+    expected = pinning.recorded_in_row(volume.encryption)
     header = node.crypt.header(volume.id)
     pinning.check(volume.id, header, expected)
     node.crypt.renew_backup(volume.id, header, key or activate.key_of(
         node.crypt, node.keys, volume.id, header, expected))
 
 
-def renew_backup(node: Node, volume: objects.Volume, key: bytes = b''
-                 ) -> None:
+def renew_backup(node: Node, volume: Volume, key: bytes = b'') -> None:
     """Replace the backups of a volume's header, and remove the mark.
 
     :param key: as for :func:`copy_header`
@@ -493,7 +489,7 @@ def is_outdated(lv: lvm_reports.LogicalVolume | None) -> bool:
     return lv is not None and names.OUTDATED in lv.tags
 
 
-def note_key(node: Node, volume: objects.Volume, key: str) -> None:
+def note_key(node: Node, volume: Volume, key: str) -> None:
     """Set the tags of a volume's LV to exactly this secret.
 
     :param key: the reference of the secret
@@ -503,7 +499,7 @@ def note_key(node: Node, volume: objects.Volume, key: str) -> None:
         boot_notes.set_secret_tags(node, lv, key)
 
 
-def give_own_key(node: Node, volume: objects.Volume) -> None:
+def give_own_key(node: Node, volume: Volume) -> None:
     """Give a new local clone its own key; its handle exists.
 
     The caller holds the volume's lock.
@@ -511,7 +507,7 @@ def give_own_key(node: Node, volume: objects.Volume) -> None:
     :param volume: its row, with the secret of its image
     :raises LocalCloneError: if a step failed; the volume must not be used then
     """
-    recorded = rows.recorded(volume)
+    recorded = volume.encryption
     if recorded is None:
         return
     header = node.crypt.header(volume.id)
@@ -570,7 +566,7 @@ def give_own_key_late(node: Node, volume_id: str) -> None:
     LOG.info('Volume %s has its own key now.', volume_id)
 
 
-def _give_uuid(node: Node, volume: objects.Volume) -> None:
+def _give_uuid(node: Node, volume: Volume) -> None:
     """Give a clone its own LUKS UUID, unless it is in use.
 
     A clone begins with the UUID of its image. The next call completes an
@@ -586,13 +582,12 @@ def _give_uuid(node: Node, volume: objects.Volume) -> None:
             node.handles.close_upper(volume.id)
         node.crypt.set_uuid(volume.id, volume.id)
     lv = node.lvm.lvs().get(volume.name)
-    recorded = rows.recorded(volume)
+    recorded = volume.encryption
     if lv and recorded:
         boot_notes.set_secret_tags(node, lv, recorded.key, luks=volume.id)
 
 
-def _wanted(node: Node, volume: objects.Volume
-            ) -> volume_types.Encryption:
+def _wanted(node: Node, volume: Volume) -> volume_types.Encryption:
     """Return the encryption by the volume type.
 
     :raises KeyRefused: if the type has the secret of a volume
@@ -604,10 +599,10 @@ def _wanted(node: Node, volume: objects.Volume
     return wanted
 
 
-def _set(node: Node, volume: objects.Volume,
-         recorded: volume_types.Recorded) -> objects.Volume:
+def _set(node: Node, volume: Volume,
+         recorded: volume_types.Recorded) -> Volume:
     """Change the row of a volume that is being created."""
-    if recorded == rows.recorded(volume):
+    if recorded == volume.encryption:
         return volume
     return node.volumes.set_encryption(volume, recorded)
 

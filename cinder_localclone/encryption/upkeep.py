@@ -33,9 +33,8 @@ from cinder_localclone.core import lvm_tags
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
 from cinder_localclone.core import pinning
-from cinder_localclone.core import rows
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import header_backups
@@ -281,12 +280,12 @@ def open_wanted(node: Node, volume_ids: Collection[str] = ()
                                  if _concerns(node, each))]
 
 
-def _here(node: Node) -> list[objects.Volume]:
+def _here(node: Node) -> list[Volume]:
     return [*node.volumes.volumes_of(node.host),
             *node.attachments.remote_to(node.host)]
 
 
-def _concerns(node: Node, volume: objects.Volume) -> bool:
+def _concerns(node: Node, volume: Volume) -> bool:
     try:
         return not _why_unwanted(node, volume)
     except exceptions.LocalCloneError:
@@ -310,21 +309,21 @@ def _open(node: Node, volume_id: str) -> boot_plan.Outcome:
     problem = _why_unwanted(node, volume)
     if volume is None or problem:
         return boot_plan.Outcome(volume_id, '', LOCKED, problem)
-    lv = volume.name if rows.is_home(volume, node.host) else ''
+    lv = volume.name if volume.home == node.host else ''
     present = node.handles.survey()
-    if present.crypt(rows.handle_id(volume)):
+    if present.crypt(volume.handle_id):
         return boot_plan.Outcome(volume_id, lv, OPEN)
-    if present.handle(rows.handle_id(volume)) is None:
+    if present.handle(volume.handle_id) is None:
         return boot_plan.Outcome(volume_id, lv, LOCKED, _NO_HANDLE)
     devices.open(node, volume, lv)
     return boot_plan.Outcome(volume_id, lv, OPENED)
 
 
-def _why_unwanted(node: Node, volume: objects.Volume | None) -> str:
+def _why_unwanted(node: Node, volume: Volume | None) -> str:
     """Return why a volume must stay closed here; '' if it must be open."""
-    if volume is None or not rows.recorded(volume):
+    if volume is None or not volume.encryption:
         return _NOT_OURS
-    here = (rows.is_home(volume, node.host)
+    here = (volume.home == node.host
             or nodes.connection_to(node, volume, node.host))
     return '' if here and devices.is_wanted(node, volume) else _NOT_USED
 
@@ -357,13 +356,13 @@ def _forget_if_unused(node: Node, volume_id: str) -> None:
         node.crypt.forget_sealed(volume_id)
 
 
-def _may_have_to_be_opened(node: Node, volume: objects.Volume) -> bool:
+def _may_have_to_be_opened(node: Node, volume: Volume) -> bool:
     if not names.same_backend(volume.host, node.host):
         # Another backend on this node may keep its keys in the same directory.
         return attachments.has_incomplete(volume) or any(
-            node.is_at(each.connector, node.host)
+            each.connector and node.is_at(each.connector, node.host)
             for each in volume.volume_attachment)
-    if rows.is_home(volume, node.host):
+    if volume.home == node.host:
         return devices.is_wanted(node, volume) is not False
     return nodes.connection_to(node, volume, node.host) is not None
 
@@ -387,7 +386,7 @@ class Sweeps:
         self._reencryptions = reencrypt.Sweep(node)
         self._backups = header_backups.Sweep(node)
 
-    def resume_reencryptions(self, volumes: Iterable[objects.Volume],
+    def resume_reencryptions(self, volumes: Iterable[Volume],
                              present: survey.Survey) -> None:
         """Resume re-encryptions, and complete ended ones.
 

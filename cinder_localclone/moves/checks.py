@@ -7,8 +7,8 @@ import dataclasses
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
 from cinder_localclone.core import state
+from cinder_localclone.core.volume import Volume
 
 
 def check_free_space(host: str, free: lvm_reports.FreeSpace, size_bytes: int,
@@ -84,8 +84,7 @@ class Holders:
     pending: bool
 
 
-def holders_of(node: Node, move: state.Move, volume: objects.Volume
-               ) -> Holders:
+def holders_of(node: Node, move: state.Move, volume: Volume) -> Holders:
     """Return the hosts with attachments of a volume in a live move."""
     connectors = [attachment.connector
                   for attachment in volume.volume_attachment]

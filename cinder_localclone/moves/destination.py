@@ -18,11 +18,10 @@ from cinder_localclone.core.formats import thin_map
 from cinder_localclone.core.interfaces import peers
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
-from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.core import statuses
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.encryption import boot_notes
 from cinder_localclone.encryption import devices
 from cinder_localclone.moves import checks
@@ -294,7 +293,7 @@ def _open_upper(node: Node, move: state.Move) -> None:
     volume = node.volumes.volume(move.volume_id)
     if (move.asked_by is state.Asked.ATTACH and volume is not None
             and (volume.status in statuses.USED_BY_NOVA
-                 or rows.recorded(volume))):
+                 or volume.encryption)):
         devices.open(node, volume, move.destination_lv)
 
 
@@ -398,8 +397,7 @@ def complete(node: Node, move: state.Move) -> None:
         MarkHydrated(node), CutOver(node), RemoveClone(node)), move=move)
 
 
-def roll_back_if_dropped(node: Node, move: state.Move,
-                         volume: objects.Volume) -> None:
+def roll_back_if_dropped(node: Node, move: state.Move, volume: Volume) -> None:
     """Roll back a live move whose migration was dropped without a call.
 
     Runs at the destination.

@@ -30,9 +30,9 @@ from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
-from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import state
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.encryption import boot_notes
 from cinder_localclone.encryption import devices
 from cinder_localclone.moves import cleanup
@@ -80,7 +80,7 @@ def begin(node: Node, volume_id: str, properties: objects.Properties,
     :raises LocalCloneError: if the home is unreachable, or a command fails
     """
     volume = node.volumes.volume(volume_id)
-    if volume is None or rows.is_home(volume, node.host):
+    if volume is None or volume.home == node.host:
         raise exceptions.StaleMove(volume=volume_id)
     if attachments is not None:
         volume_attachments.check_in_time(
@@ -99,20 +99,20 @@ def begin(node: Node, volume_id: str, properties: objects.Properties,
             node.lvm.mark(lv.name, names.AWAY)
     size_gib = max(volume.size, properties.get('size_gib', 0))
     disk = node.sessions.attach_remote(
-        volume_id, rows.backing_bytes(volume, size_gib), properties,
+        volume_id, volume.backing_bytes(size_gib), properties,
         bool(present.users(volume_id)))
     if node.handles.ensure_handle_on_disk(volume_id, disk):
         node.handles.read_head(volume_id)
-    if rows.is_encrypted_by_nova(volume):
+    if volume.is_encrypted_by_nova:
         devices.open_for_guest(node, volume_id)
-    elif rows.recorded(volume):
+    elif volume.encryption:
         devices.open(node, volume)
     elif present.upper_devices(volume_id):
         devices.close_if_idle(node, volume_id)  # a boot may have opened it
     node.sessions.end_other_remotes(volume_id, properties['target_iqn'])
 
 
-def _withdraw_earlier(node: Node, volume: objects.Volume) -> None:
+def _withdraw_earlier(node: Node, volume: Volume) -> None:
     """Withdraw the exports of this node as a former home; all are unused."""
     move = node.moves.move_of(volume.id)
     node.exports.withdraw_unnamed(
@@ -200,7 +200,7 @@ def _reconcile(node: Node, volume_id: str) -> None:
         _give_up(node, volume_id)
     elif not names.same_backend(volume.host, node.host):
         return  # it belongs to another service of this node
-    elif rows.is_home(volume, node.host):
+    elif volume.home == node.host:
         # The present note, not the listed note. This is first, because with
         # the initiator's record a boot opens the volume.
         noted = node.crypt.remotes().get(volume_id)
@@ -226,7 +226,7 @@ def _reconcile(node: Node, volume_id: str) -> None:
             _give_up(node, volume_id)
 
 
-def is_being_attached(node: Node, volume: objects.Volume) -> bool:
+def is_being_attached(node: Node, volume: Volume) -> bool:
     """Return whether an attachment may yet record a use of a volume here.
 
     The record is made after the call to this node. Nova also keeps attachments
@@ -252,7 +252,7 @@ def _give_up(node: Node, volume_id: str) -> None:
 class CheckRemoteOnly(flow.Step):
     """Check that only the destination uses the volume, in a deferred move."""
 
-    def execute(self, volume: objects.Volume, peer: str) -> None:
+    def execute(self, volume: Volume, peer: str) -> None:
         # The present row.
         recorded = self._node.volumes.volume(volume.id)
         if recorded is None or destination_of(self._node, recorded) != peer:
@@ -270,7 +270,7 @@ class CheckRemoteOnly(flow.Step):
                 device=names.handle(volume.id))
 
 
-def destination_of(node: Node, volume: objects.Volume) -> str | None:
+def destination_of(node: Node, volume: Volume) -> str | None:
     """Return the node of the instance, if a volume here can move to it.
 
     :returns: its service host, if its service is alive; else None
@@ -279,10 +279,11 @@ def destination_of(node: Node, volume: objects.Volume) -> str | None:
         return None
     attachment, = volume.volume_attachment
     connection = volume_attachments.connection_of(attachment)
-    if not (connection and connection.is_remote and attachment.instance_uuid
+    if not (connection and connection.is_remote and attachment.connector
+            and attachment.instance_uuid
             and attachment.attach_status == 'attached'
             and nodes.exporter(node).has_export_of(connection)
-            and not rows.why_pinned(volume)):
+            and not volume.why_pinned):
         return None
     return next((host for host, alive in node.other_nodes().items()
                  if alive and node.is_at(attachment.connector, host)), None)
@@ -297,15 +298,15 @@ class DeferredMoves:
         #: seconds.
         self._again: dict[str, float] = {}
 
-    def are_due(self, volume: objects.Volume) -> bool:
+    def are_due(self, volume: Volume) -> bool:
         """Return whether a deferred move of a volume at rest here is due."""
         return self._may_try(volume) and bool(
             destination_of(self._node, volume))
 
-    def _may_try(self, volume: objects.Volume) -> bool:
+    def _may_try(self, volume: Volume) -> bool:
         return bool(self._again.get(volume.id, 0) <= timeutils.now())
 
-    def begin(self, volume: objects.Volume) -> None:
+    def begin(self, volume: Volume) -> None:
         """Move a volume to its instance; the caller holds its lock.
 
         If this fails, it is rolled back, logged, and tried again in a minute.

@@ -26,10 +26,9 @@ from cinder_localclone.core import iscsi
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
-from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import state
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.encryption import boot_notes
 from cinder_localclone.encryption import devices
 from cinder_localclone.moves import checks
@@ -45,31 +44,30 @@ class CheckFreeSpace(flow.Step):
 
     default_provides = 'destination'
 
-    def execute(self, volume: objects.Volume, peer: str
-                ) -> dict[str, typing.Any]:
+    def execute(self, volume: Volume, peer: str) -> dict[str, typing.Any]:
         description = rpc.call_at(peer, peers.describe, self._node)
         if description['problems']:
             raise exceptions.NotReady(
                 host=peer, reason='; '.join(description['problems']))
         checks.check_free_space(
             peer, lvm_reports.FreeSpace(**description['free_space']),
-            rows.backing_bytes(volume), self._node.geometry)
+            volume.backing_bytes(), self._node.geometry)
         return description
 
 
 class EnsureHandle(flow.Step):
     """Ensure the source's handle, which shows whether the volume is open."""
 
-    def execute(self, volume: objects.Volume) -> None:
+    def execute(self, volume: Volume) -> None:
         nodes.check_length(self._node, volume)
         self._node.handles.ensure_handle_on_lv(
-            volume.id, volume.name, rows.backing_bytes(volume))
+            volume.id, volume.name, volume.backing_bytes())
 
 
 class CheckBlock(flow.Step):
     """Check that the volume keeps its logical block size."""
 
-    def execute(self, volume: objects.Volume, peer: str,
+    def execute(self, volume: Volume, peer: str,
                 destination: dict[str, typing.Any]) -> None:
         checks.check_block(
             peer, destination['block'], self._node.lvm.logical_block(
@@ -79,16 +77,16 @@ class CheckBlock(flow.Step):
 class PauseReencryption(flow.Step):
     """Pause a re-encryption: no header changes until the move ends."""
 
-    def execute(self, volume: objects.Volume) -> None:
+    def execute(self, volume: Volume) -> None:
         devices.end_interrupted_reencryption(self._node, volume)
 
 
 class CheckClosed(flow.Step):
     """Check that the handle at the source is closed: the fence of a move."""
 
-    def execute(self, volume: objects.Volume) -> None:
+    def execute(self, volume: Volume) -> None:
         devices.ensure_closed(self._node, volume.id)
-        if rows.is_authenticated(volume):
+        if volume.is_authenticated:
             # A boot that opened it again would write to the source of the
             # copy.
             boot_notes.forget(
@@ -102,7 +100,7 @@ class Flush(flow.Step):
     disk.
     """
 
-    def execute(self, volume: objects.Volume) -> None:
+    def execute(self, volume: Volume) -> None:
         self._node.handles.flush_handle(volume.id)
 
 
@@ -115,7 +113,7 @@ class MapHoles(flow.Step):
 
     default_provides = ('holes', 'written')
 
-    def execute(self, volume: objects.Volume,
+    def execute(self, volume: Volume,
                 destination: dict[str, typing.Any]
                 ) -> tuple[thin_map.Holes, int]:
         if not destination['sparse']:
@@ -123,7 +121,7 @@ class MapHoles(flow.Step):
         try:
             written = self._node.handles.written(volume.id)
             return self._node.lvm.holes(
-                volume.name, rows.backing_bytes(volume),
+                volume.name, volume.backing_bytes(),
                 self._node.geometry), written
         except (exceptions.LocalCloneError, OSError, ValueError) as exc:
             LOG.warning('Holes of volume %(volume)s are copied, too: '
@@ -138,7 +136,7 @@ class CheckUnwritten(flow.Step):
     :raises SourceWritten: if the volume was written
     """
 
-    def execute(self, volume: objects.Volume, holes: thin_map.Holes,
+    def execute(self, volume: Volume, holes: thin_map.Holes,
                 written: int) -> None:
         if not holes:
             return
@@ -159,7 +157,7 @@ class Record(flow.Step):
         self._event = event
         self._asked_by = asked_by
 
-    def execute(self, volume: objects.Volume,
+    def execute(self, volume: Volume,
                 destination: dict[str, typing.Any]) -> state.Move:
         move = self._node.moves.begin(
             volume, destination['host'], self._event, self._node.geometry,
@@ -221,7 +219,7 @@ class Commit(flow.Step):
         return None
 
 
-def move_volume(node: Node, volume: objects.Volume, peer: str,
+def move_volume(node: Node, volume: Volume, peer: str,
                 live: bool = False,
                 asked_by: state.Asked = state.Asked.ATTACH) -> state.Move:
     """Move a volume to a peer.
@@ -249,7 +247,7 @@ def move_volume(node: Node, volume: objects.Volume, peer: str,
                **no_holes)
 
 
-def run(node: Node, volume: objects.Volume,
+def run(node: Node, volume: Volume,
         peer: str, steps: linear_flow.Flow, **given: typing.Any
         ) -> state.Move:
     """Take the steps of a move up to its commit; see :func:`move_volume`.
@@ -378,8 +376,7 @@ def export(node: Node, move: state.Move) -> None:
         node.moves.relocate(move, location)
 
 
-def release_if_detached(node: Node, move: state.Move,
-                        volume: objects.Volume) -> None:
+def release_if_detached(node: Node, move: state.Move, volume: Volume) -> None:
     """Let hydration begin after a detach without a call, at the source."""
     users = devices.users(node, move.volume_id)
     if checks.has_left_source(

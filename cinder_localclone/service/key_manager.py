@@ -302,7 +302,7 @@ class Keys(crypt.Keys):
 
     # -- an owner's secret
 
-    def owners_key(self, context: objects.Context, key: str) -> bytes:
+    def owners_key(self, context: objects.Context, key: str | None) -> bytes:
         """Return the key of a volume that Nova encrypts, as Nova reads it.
 
         :param context: the owner's, with the token of the request
@@ -311,7 +311,7 @@ class Keys(crypt.Keys):
         :raises KeyUnreadable: if the owner may not read the secret
         """
         try:
-            secret = self._call(key, lambda login: login.manager.get(
+            secret = self._call(str(key), lambda login: login.manager.get(
                 context, key))
             return luks_header.opening_key(
                 _bytes(secret), volume_types.KeyFormat.HEX)

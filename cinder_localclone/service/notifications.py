@@ -16,8 +16,8 @@ from oslo_log import log as logging
 
 from cinder_localclone.core import events
 from cinder_localclone.core.interfaces import records
-from cinder_localclone.core import objects
 from cinder_localclone.core import state
+from cinder_localclone.core.volume import Volume
 
 LOG = logging.getLogger(__name__)
 
@@ -35,8 +35,7 @@ def event_type(milestone: state.Milestone) -> str:
     return 'volume.move.' + milestone.value
 
 
-def payload(move: state.Move, volume: objects.Volume | None
-            ) -> dict[str, typing.Any]:
+def payload(move: state.Move, volume: Volume | None) -> dict[str, typing.Any]:
     """Return the payload of a notification. Pure.
 
     The fields of the volume are as in Cinder's own notifications.

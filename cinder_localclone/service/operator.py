@@ -23,6 +23,7 @@ from oslo_config import cfg
 from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.service import options
 
 if typing.TYPE_CHECKING:
@@ -353,14 +354,14 @@ def act_as_root(settings: Settings | None) -> None:
         context.set_client_mode(False)
 
 
-def lv_of(volume: typing.Any) -> str | None:
+def lv_of(volume: Volume | None) -> str | None:
     """Return the name of a volume's LV."""
     return volume.name if volume is not None else None
 
 
-def home_of(volume: typing.Any) -> str | None:
+def home_of(volume: Volume | None) -> str | None:
     """Return the service host of a volume, without the pool."""
-    return names.service_host(volume.host) if volume is not None else None
+    return volume.home if volume is not None else None
 
 
 def hosts_of(
@@ -509,9 +510,9 @@ def reencryptions(volume_ids: Collection[str]) -> tuple[
     from cinder_localclone.storage.privsep import reencrypt_process
     if not volume_ids:
         return frozenset(), {}
-    said = {volume_id: cryptsetup_cli.last_progress(
-        reencrypt_process.progress_output(volume_id))
-            for volume_id in volume_ids
-        if names.is_id(volume_id)}
+    said = {
+        volume_id: cryptsetup_cli.last_progress(
+            reencrypt_process.progress_output(volume_id))
+        for volume_id in volume_ids if names.is_id(volume_id)}
     return frozenset(reencrypt_process.running()), {
         volume_id: each for volume_id, each in said.items() if each}

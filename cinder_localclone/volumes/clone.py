@@ -19,9 +19,8 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
-from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import rotate
@@ -86,7 +85,7 @@ def from_volume(reconciler: snapshots.Reconciler, volume_id: str,
     snapshots.when_copied(0 if cached else seconds, attempt)
 
 
-def _volume(node: Node, volume_id: str) -> objects.Volume:
+def _volume(node: Node, volume_id: str) -> Volume:
     volume = node.volumes.volume(volume_id)
     if volume is None:
         raise exceptions.TooLate(what='Volume ' + volume_id)
@@ -104,13 +103,12 @@ def _check_backend(node: Node, image: str, host: str) -> None:
                 host or 'no node of this backend'))
 
 
-def _is_in_other_zone(node: Node, volume: objects.Volume, host: str
-                      ) -> bool:
+def _is_in_other_zone(node: Node, volume: Volume, host: str) -> bool:
     zone = node.services.zone_of(host)
     return bool(zone and zone != volume.availability_zone)
 
 
-def _bear(node: Node, volume: objects.Volume, host: str,
+def _bear(node: Node, volume: Volume, host: str,
           make: Callable[[str], None]) -> None:
     """Record the home of a volume, and have the volume created there.
 
@@ -161,7 +159,7 @@ def make_from_snapshot(node: Node, volume_id: str, snapshot_id: str,
     with _uncommitted(node, volume_id, destination) as volume:
         with node.lock(snapshot_id):
             snapshot = snapshots.on_this_node(node, snapshot_id)
-            encryption = rows.recorded(snapshot)
+            encryption = snapshot.encryption
             _check_image(node, volume, 'snapshot ' + snapshot_id, encryption,
                          snapshot.size_gib)
             _make(node, volume, snapshot.lv, snapshot.size_bytes, encryption)
@@ -183,16 +181,15 @@ def make_from_volume(reconciler: snapshots.Reconciler, volume_id: str,
         with node.lock(source_id), devices.reencryption_paused(
                 node, source_id):
             image = snapshots.at_home(node, source_id, reconciler.progress)
-            encryption = rows.recorded(image)
+            encryption = image.encryption
             _check_image(node, volume, 'volume ' + source_id, encryption,
                          image.size)
-            _make(node, volume, image.name, rows.backing_bytes(image),
-                  encryption)
+            _make(node, volume, image.name, image.backing_bytes(), encryption)
 
 
 @contextlib.contextmanager
 def _uncommitted(node: Node, volume_id: str, destination: str
-                 ) -> Iterator[objects.Volume]:
+                 ) -> Iterator[Volume]:
     """Yield the row of a volume to create; move the new volume afterwards.
 
     The move waits for another node, so the image is not locked during the
@@ -219,7 +216,7 @@ def _uncommitted(node: Node, volume_id: str, destination: str
             raise
 
 
-def _check_image(node: Node, volume: objects.Volume, image: str,
+def _check_image(node: Node, volume: Volume, image: str,
                  encryption: volume_types.Recorded | None,
                  size_gib: int) -> None:
     """Check that a volume can be made of an image, with the right encryption.
@@ -244,7 +241,7 @@ def _check_image(node: Node, volume: objects.Volume, image: str,
             'made of it' % (size_gib, volume.size)))
 
 
-def check_size(image: str, size_gib: int, volume: objects.Volume) -> None:
+def check_size(image: str, size_gib: int, volume: Volume) -> None:
     """Check that a volume is at least as large as its image.
 
     The source may have been extended after Cinder requested the clone.
@@ -273,7 +270,7 @@ def check_alike(image: str, encryption: volume_types.Recorded | None,
             'it is %s, and the volume would be %s' % (has, wants)))
 
 
-def _make(node: Node, volume: objects.Volume, image: str,
+def _make(node: Node, volume: Volume, image: str,
           image_bytes: int, encryption: volume_types.Recorded | None
           ) -> None:
     """Create the LV of a volume, and its handle.
@@ -283,11 +280,11 @@ def _make(node: Node, volume: objects.Volume, image: str,
     :param encryption: of the image
     :raises Reencrypting: if the volume would be larger than its header says
     """
-    if rows.recorded(volume) != encryption:
+    if volume.encryption != encryption:
         volume = node.volumes.set_encryption(volume, encryption)
-    backing = rows.backing_bytes(volume)
+    backing = volume.backing_bytes()
     node.lvm.create_copy(volume.name, image, image_bytes, backing, volume.id,
-                         rows.extra_bytes(volume))
+                         volume.extra_bytes)
     node.handles.ensure_handle_on_lv(volume.id, volume.name, backing)
     if backing > image_bytes:
         # During a re-encryption the header states a fixed data length.

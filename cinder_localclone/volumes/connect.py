@@ -18,11 +18,11 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import iscsi
 from cinder_localclone.core import node
 from cinder_localclone.core import objects
-from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
 from cinder_localclone.core import statuses
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.encryption import boot_notes
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import policy
@@ -78,7 +78,7 @@ class Connections:
             volume = node.volume_at_home(self._node, volume_id)
             volume_attachments.check_in_time(
                 volume, connector.get('host'), connector, attachments)
-            if rows.visible_id(volume):
+            if volume.visible_id:
                 migrate.check_migrated(self._node, volume)
             policy.check_connected(self._node, volume)
             choice = decision.decide(self._request(
@@ -112,7 +112,7 @@ class Connections:
         raise choice.error(volume=volume_id, host=connector.get('host'),
                            reason=choice.reason)
 
-    def _forget_earlier_try(self, volume: objects.Volume,
+    def _forget_earlier_try(self, volume: Volume,
                             connector: objects.Connector) -> None:
         """End the host's export of an earlier attach, which has failed.
 
@@ -123,10 +123,9 @@ class Connections:
         initiator = connector.get('initiator')
         if initiator and not any(each.initiator == initiator for each in
                                  volume_attachments.connections(volume)):
-            cleanup.end_exports(
-                self._node, rows.handle_id(volume), initiator)
+            cleanup.end_exports(self._node, volume.handle_id, initiator)
 
-    def _check_exports(self, volume: objects.Volume,
+    def _check_exports(self, volume: Volume,
                        connector: objects.Connector) -> None:
         """Check that no host without an attachment holds an export.
 
@@ -142,7 +141,7 @@ class Connections:
                 reason='it is exported to a host without an attachment. '
                 'The export ends by itself; try again in ten minutes.')
 
-    def _request(self, volume: objects.Volume, connector: objects.Connector,
+    def _request(self, volume: Volume, connector: objects.Connector,
                  node_of_connector: str | None) -> decision.Request:
         attachments = [
             decision.Attachment(
@@ -155,26 +154,25 @@ class Connections:
             connector_host=connector.get('host'),
             initiator=connector.get('initiator'), attachments=attachments,
             move=self._node.moves.move_of(volume.id),
-            pinned=rows.why_pinned(volume),
-            by_cinder=rows.is_migrated_by_cinder(volume),
+            pinned=volume.why_pinned,
+            by_cinder=volume.is_migrated_by_cinder,
             remote_error=encryption_exceptions.NotThere
             if devices.needs_upper_device(volume) else None,
             cold_error=encryption_exceptions.MovesCold
-            if rows.is_authenticated(volume) else None)
+            if volume.is_authenticated else None)
 
-    def _local_connection(self, volume: objects.Volume
-                          ) -> dict[str, typing.Any]:
+    def _local_connection(self, volume: Volume) -> dict[str, typing.Any]:
         data = {'device_path': devices.path(volume), 'discard': True}
-        if rows.recorded(volume):
+        if volume.encryption:
             # Nova must not encrypt it again: the device is decrypted.
             data.update(encrypted=False, discard=devices.takes_discards(
                 self._node, volume))
         return {'driver_volume_type': 'local', 'data': data}
 
-    def _remote_connection(self, volume: objects.Volume,
+    def _remote_connection(self, volume: Volume,
                            connector: objects.Connector
                            ) -> dict[str, typing.Any]:
-        if rows.recorded(volume):
+        if volume.encryption:
             raise encryption_exceptions.NotThere(
                 volume=volume.id, host=connector.get('host'), reason='the '
                 'host is no node of this backend, and the volume is '
@@ -187,21 +185,21 @@ class Connections:
                       if each.initiator == initiator and not each.is_remote),
                      None)
         properties = self._node.exports.export_volume(
-            rows.handle_id(volume), initiator,
+            volume.handle_id, initiator,
             iscsi.auth(known.properties) if known
             else iscsi.new_credentials(),
             device=devices.ensure_exported_path(self._node, volume))
         return {'driver_volume_type': 'iscsi',
                 'data': dict(properties, discard=True)}
 
-    def _attach_remotely(self, volume: objects.Volume,
+    def _attach_remotely(self, volume: Volume,
                          connector: objects.Connector, host: str
                          ) -> dict[str, typing.Any]:
         """Export a volume to another node, with the handle on its disk."""
         self._reconciler.reconcile_present(volume.id)
         devices.end_interrupted_reencryption(self._node, volume)
         connection = self._local_connection(volume)
-        handle_id, initiator = rows.handle_id(volume), connector['initiator']
+        handle_id, initiator = volume.handle_id, connector['initiator']
         known = node.connection_to(self._node, volume, host)
         # With new credentials, a late first call would end the session of its
         # own repeat on the other node.
@@ -224,9 +222,9 @@ class Connections:
         connection['data'].update(properties)
         return connection
 
-    def _withdraw(self, volume: objects.Volume, initiator: str) -> None:
+    def _withdraw(self, volume: Volume, initiator: str) -> None:
         """Withdraw the export of a remote attachment that has failed."""
-        handle_id = rows.handle_id(volume)
+        handle_id = volume.handle_id
         try:
             self._node.exports.withdraw_volume(handle_id, initiator)
             self._node.handles.remove_export_device(handle_id)
@@ -235,7 +233,7 @@ class Connections:
                           'connection failed; the next periodic check ends '
                           'the export.', volume.id)
 
-    def _end_remote(self, volume: objects.Volume,
+    def _end_remote(self, volume: Volume,
                     connector: objects.Connector) -> None:
         """End the remote attachment on the node of a connector.
 
@@ -297,11 +295,11 @@ class Connections:
                          {'volume': volume_id, 'host': (
                              connector or {}).get('host', 'all hosts')})
                 return
-            if volume and rows.visible_id(volume):
+            if volume and volume.visible_id:
                 # The copier's detach may be late: the volume itself may be
                 # exported by now.
                 if migrate.has_handle(self._node, volume):
-                    self._end_exports(rows.handle_id(volume), connector)
+                    self._end_exports(volume.handle_id, connector)
                 return
             if volume and connector:
                 self._end_remote(volume, connector)
@@ -320,7 +318,7 @@ class Connections:
                   and not self._has_another(volume, move.destination)):
                 _when_closed(destination.roll_back_live, self._node, move)
 
-    def _has_another(self, volume: objects.Volume | None, host: str) -> bool:
+    def _has_another(self, volume: Volume | None, host: str) -> bool:
         """Return whether a node has a volume by two attachments.
 
         Compares host names, because two nodes may share an iSCSI name by
@@ -342,7 +340,7 @@ class Connections:
             cleanup.end_exports(self._node, handle_id,
                                 connector['initiator'])
 
-    def _close_upper(self, volume: objects.Volume,
+    def _close_upper(self, volume: Volume,
                      connector: objects.Connector | None) -> None:
         """Close the upper devices of a volume on this node.
 
@@ -359,8 +357,7 @@ class Connections:
             return  # Cinder itself has read from a volume in use
         devices.note_detached(self._node, volume)
         try:
-            _when_closed(devices.close_for_good, self._node,
-                         rows.handle_id(volume))
+            _when_closed(devices.close_for_good, self._node, volume.handle_id)
         except exceptions.LocalCloneError as exc:
             LOG.warning('Volume %(volume)s was detached from this node, but '
                         'its header guard stays until it is closed: %(error)s',
@@ -389,7 +386,7 @@ def _is_live(move: state.Move) -> bool:
     return move.committed and move.phase is Phase.STARTING
 
 
-def _is_shared(volume: objects.Volume | None,
+def _is_shared(volume: Volume | None,
                connector: objects.Connector | None) -> bool:
     """Return whether another attachment of the host uses the same export.
 

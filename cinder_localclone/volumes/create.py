@@ -14,8 +14,8 @@ from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import objects
 from cinder_localclone.core import pinning
-from cinder_localclone.core import rows
 from cinder_localclone.core import state
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.core import volume_types as encryption_types
 from cinder_localclone.encryption import policy
 from cinder_localclone.volumes import uncommitted
@@ -26,25 +26,25 @@ LOG = logging.getLogger(__name__)
 FIRST = '0'
 
 
-def create(node: Node, volume: objects.Volume) -> None:
+def create(node: Node, volume_id: str) -> None:
     """Create the LV of a volume, and its handle.
 
     :raises TooLate: if the volume is no longer being created here
     :raises AlreadyThere: as :func:`.uncommitted.being_created`
     :raises LocalCloneError: if something else fails; everything is removed
     """
-    with node.lock(volume.id):
-        row = uncommitted.being_created(node, volume.id)
+    with node.lock(volume_id):
+        row = uncommitted.being_created(node, volume_id)
         try:
             uncommitted.make(node, row)
             node.handles.ensure_handle_on_lv(row.id, row.name,
-                                             rows.backing_bytes(row))
+                                             row.backing_bytes())
         except Exception:
             uncommitted.remove_failed(node, row)
             raise
 
 
-def give_up(node: Node, volume: objects.Volume) -> None:
+def give_up(node: Node, volume: Volume) -> None:
     """Remove the rest of a volume whose creation has failed here.
 
     Cinder calls delete for it when it has returned the volume to its scheduler
@@ -66,7 +66,7 @@ def give_up(node: Node, volume: objects.Volume) -> None:
                     {'volume': volume.id, 'error': exc})
 
 
-def create_encrypted(node: Node, volume: objects.Volume,
+def create_encrypted(node: Node, volume_id: str,
                      encryption: encryption_types.Encryption) -> None:
     """Create an encrypted volume: secret, LV, handle, header.
 
@@ -79,8 +79,8 @@ def create_encrypted(node: Node, volume: objects.Volume,
         no LV, and the secret, if it exists, is recorded
     :raises LocalCloneError: if something else fails; everything is removed
     """
-    with node.lock(volume.id):
-        volume = uncommitted.being_created(node, volume.id)
+    with node.lock(volume_id):
+        volume = uncommitted.being_created(node, volume_id)
         try:
             volume = _with_secret(node, volume, encryption)
             # Use the key as the key manager returns it, because later opens
@@ -102,22 +102,22 @@ def create_encrypted(node: Node, volume: objects.Volume,
             raise
 
 
-def _recorded(volume: objects.Volume) -> encryption_types.Recorded:
-    found = rows.recorded(volume)
+def _recorded(volume: Volume) -> encryption_types.Recorded:
+    found = volume.encryption
     if found is None:
         raise exceptions.TooLate(what='Volume ' + volume.id)
     return found
 
 
-def _with_secret(node: Node, volume: objects.Volume,
-                 encryption: encryption_types.Encryption) -> objects.Volume:
+def _with_secret(node: Node, volume: Volume,
+                 encryption: encryption_types.Encryption) -> Volume:
     """Record the secret of a volume and the extra length of its LV."""
     if encryption.shared_key:
         node.keys.check_shared(encryption.shared_key)
     recorded = encryption_types.Recorded(
         _layout(volume, encryption).extra_bytes, encryption.shared_key,
         not encryption.authenticated)
-    before = rows.recorded(volume)
+    before = volume.encryption
     if before and before.key and not encryption.shared_key:
         if before.key in node.secrets.secrets_in_use([volume.id]):
             # the secret of an image; the volume could not be cloned
@@ -133,30 +133,30 @@ def _with_secret(node: Node, volume: objects.Volume,
     return volume
 
 
-def _layout(volume: objects.Volume, encryption: encryption_types.Encryption
+def _layout(volume: Volume, encryption: encryption_types.Encryption
             ) -> luks_integrity.Layout:
     return luks_integrity.layout(encryption, state.backing_bytes(volume.size))
 
 
-def _check_space(node: Node, volume: objects.Volume) -> None:
+def _check_space(node: Node, volume: Volume) -> None:
     """Check the free space; an authenticated volume is written completely.
 
     This holds for a thin volume, too.
 
     :raises NoFreeSpace: if there is too little
     """
-    lack = node.lvm.free_space().why_too_small(rows.backing_bytes(volume), 0)
+    lack = node.lvm.free_space().why_too_small(volume.backing_bytes(), 0)
     if lack:
         raise exceptions.NoFreeSpace(
             host=node.host, size=volume.size, reason=lack)
 
 
-def _create_header(node: Node, volume: objects.Volume,
+def _create_header(node: Node, volume: Volume,
                    encryption: encryption_types.Encryption, key: bytes
                    ) -> None:
     """Write a new LUKS header. No other function creates a header."""
     node.handles.ensure_handle_on_lv(
-        volume.id, volume.name, rows.backing_bytes(volume))
+        volume.id, volume.name, volume.backing_bytes())
     node.crypt.format(
         volume.id, cryptsetup_cli.new_header(
             encryption, volume.id,
@@ -169,8 +169,8 @@ def _create_header(node: Node, volume: objects.Volume,
     node.crypt.test(volume.id, key)
 
 
-def _with_pin(node: Node, volume: objects.Volume,
-              encryption: encryption_types.Encryption) -> objects.Volume:
+def _with_pin(node: Node, volume: Volume,
+              encryption: encryption_types.Encryption) -> Volume:
     """Record the pin of the new header in the volume's row.
 
     :raises ForeignHeader: if the header is not as requested
@@ -182,13 +182,13 @@ def _with_pin(node: Node, volume: objects.Volume,
     return node.volumes.set_encryption(volume, recorded)
 
 
-def _create_lv(node: Node, volume: objects.Volume) -> None:
+def _create_lv(node: Node, volume: Volume) -> None:
     uncommitted.make(node, volume)
     node.crypt.note(volume.name, key=_recorded(volume).key)
     node.lvm.mark(volume.name, names.FRESH)
 
 
-def _zero(node: Node, volume: objects.Volume, key: bytes) -> None:
+def _zero(node: Node, volume: Volume, key: bytes) -> None:
     """Zero a new volume through its crypt device; it would read as noise."""
     node.crypt.open(volume.id, key)
     try:
@@ -197,31 +197,30 @@ def _zero(node: Node, volume: objects.Volume, key: bytes) -> None:
         if found != size:
             raise encryption_exceptions.OddSize(
                 volume=volume.id, found=found, wanted=size)
-        node.crypt.zero(volume.name, volume.id,
-                        slow=rows.is_authenticated(volume))
+        node.crypt.zero(volume.name, volume.id, slow=volume.is_authenticated)
     finally:
         node.crypt.close(volume.id)
     node.lvm.unmark(volume.name, names.FRESH)
 
 
-def create_for_nova(node: Node, volume: objects.Volume,
+def create_for_nova(node: Node, context: objects.Context, volume: Volume,
                     header: encryption_types.HeaderForNova) -> None:
     """Create a volume with its header, for encryption by Nova.
 
-    :param volume: with the context of the request
+    :param context: of the request
     :raises KeyUnreadable: if this context may not read the key; nothing is
         created
     :raises TooLate: if the volume is no longer being created here
     :raises AlreadyThere: as :func:`.uncommitted.being_created`
     :raises LocalCloneError: if something else fails; everything is removed
     """
-    key = node.keys.owners_key(volume._context, volume.encryption_key_id)
+    key = node.keys.owners_key(context, volume.encryption_key_id)
     with node.lock(volume.id):
         row = uncommitted.being_created(node, volume.id)
         try:
             uncommitted.make(node, row)
             node.handles.ensure_handle_on_lv(row.id, row.name,
-                                             rows.backing_bytes(row))
+                                             row.backing_bytes())
             node.crypt.format_luks1(
                 row.id, header.cipher, header.key_bits, key)
             node.handles.flush_handle(row.id)

@@ -10,12 +10,11 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.interfaces import peers
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
-from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import policy
 from cinder_localclone.moves import cleanup
@@ -67,13 +66,13 @@ def delete(node: Node, volume_id: str, overwrites: bool = True) -> None:
             _remove(node, volume, overwrites)
 
 
-def _at_home(node: Node, volume_id: str) -> objects.Volume | None:
+def _at_home(node: Node, volume_id: str) -> Volume | None:
     """Return a volume whose home is this node; None if it is gone.
 
     :raises StaleMove: if its home is another node
     """
     volume = node.volumes.volume(volume_id)
-    if volume is not None and not rows.is_home(volume, node.host):
+    if volume is not None and volume.home != node.host:
         raise exceptions.StaleMove(volume=volume_id)
     return volume
 
@@ -125,13 +124,13 @@ def _is_whole(node: Node, volume_id: str) -> bool:
     :raises LocalCloneError: if this can't be found out
     """
     volume = node.volumes.volume(volume_id)
-    if volume is None or not rows.is_home(volume, node.host):
+    if volume is None or volume.home != node.host:
         return True  # no part of it was here
     lv = node.lvm.lvs().get(volume.name)
     return lv is not None and names.DELETING not in lv.tags
 
 
-def _others(node: Node, volume: objects.Volume) -> set[str]:
+def _others(node: Node, volume: Volume) -> set[str]:
     """Return the volumes whose move or handle uses a volume's LV.
 
     Cinder's own migration copies into the row of another volume. Afterwards it
@@ -139,14 +138,14 @@ def _others(node: Node, volume: objects.Volume) -> set[str]:
     """
     move = _committed_move(node, volume)
     others = {move.volume_id} if move else set()
-    if rows.is_migrated_by_cinder(volume):
+    if volume.is_migrated_by_cinder:
         present = node.handles.survey()
-        others |= {rows.handle_id(volume), *present.volumes_above(
+        others |= {volume.handle_id, *present.volumes_above(
             node.lvm.group, volume.name)}
     return others - {volume.id}
 
 
-def _committed_move(node: Node, volume: objects.Volume) -> state.Move | None:
+def _committed_move(node: Node, volume: Volume) -> state.Move | None:
     """Return the committed move of a volume's data; None if it is over.
 
     The commit of a move gives the id of the move record to the volume's row,
@@ -192,10 +191,10 @@ def _row_names_lv(node: Node, volume_id: str, lv: str) -> bool:
     """
     volume = node.volumes.volume(volume_id)
     return bool(volume is not None and volume.name == lv
-                and rows.is_home(volume, node.host))
+                and volume.home == node.host)
 
 
-def _remove(node: Node, volume: objects.Volume, overwrites: bool) -> None:
+def _remove(node: Node, volume: Volume, overwrites: bool) -> None:
     """Close a volume, mark its LV, and remove its parts.
 
     :raises CannotDelete: if it can't be closed now
@@ -205,7 +204,7 @@ def _remove(node: Node, volume: objects.Volume, overwrites: bool) -> None:
     move = _committed_move(node, volume)
     pending = node.moves.pending_cleanups(
         move.volume_id if move else volume.id)
-    recorded = rows.recorded(volume)
+    recorded = volume.encryption
     with _refused_after(node, volume.id, exceptions.CommandTimeout,
                         _InUse):
         # After Cinder's own migration, the LV and its handle have the name of
@@ -238,7 +237,7 @@ def _remove(node: Node, volume: objects.Volume, overwrites: bool) -> None:
         rpc.cast(each.cleanup_node, peers.reconcile, node, each.volume_id)
 
 
-def _mark_deleting(node: Node, volume: objects.Volume) -> None:
+def _mark_deleting(node: Node, volume: Volume) -> None:
     """Record in a tag of the LV that the removal begins.
 
     From now on, no failed delete makes the volume available again.
@@ -248,7 +247,7 @@ def _mark_deleting(node: Node, volume: objects.Volume) -> None:
         node.lvm.mark(lv.name, names.DELETING)
 
 
-def _close(node: Node, volume: objects.Volume, move: state.Move | None,
+def _close(node: Node, volume: Volume, move: state.Move | None,
            handles: list[str]) -> None:
     """End every use of a volume that can be ended, before the removal.
 
@@ -264,7 +263,7 @@ def _close(node: Node, volume: objects.Volume, move: state.Move | None,
     if any(_row_names_lv(node, other, volume.name) for other in handles
            if other != volume.id):
         raise _InUse(reason='Cinder\'s migration of it has not ended.')
-    recorded = rows.recorded(volume)
+    recorded = volume.encryption
     for volume_id in handles:
         cleanup.end_exports(node, volume_id, None)
         if recorded:

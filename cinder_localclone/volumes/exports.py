@@ -21,9 +21,8 @@ from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
-from cinder_localclone.core import rows
 from cinder_localclone.core import state
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.encryption import devices
 from cinder_localclone.moves import source
 from cinder_localclone.volumes import quick_check
@@ -115,27 +114,26 @@ class Exporting:
         move = self._node.moves.move_of(volume_id)
         if move and move.source == self._node.host:
             self.make_for_source(move, volume)
-        elif (volume is not None and rows.is_home(volume, self._node.host)
+        elif (volume is not None and volume.home == self._node.host
               and self._wanted(volume, move)
               and self._has_handle(volume, move)):
             self.export(volume, move)
 
-    def _wanted(self, volume: objects.Volume, move: state.Move | None
+    def _wanted(self, volume: Volume, move: state.Move | None
                 ) -> list[attachments.Connection]:
         return attachments.to_export(volume, move, nodes.exporter(self._node))
 
-    def _lost(self, volume: objects.Volume, move: state.Move | None
+    def _lost(self, volume: Volume, move: state.Move | None
               ) -> list[attachments.Connection]:
-        found = attachments.with_stale_export(
-            volume, move, nodes.exporter(self._node))
+        found = attachments.with_stale_export(volume, move,
+                                              nodes.exporter(self._node))
         # After a deferred move to this node, the attachment may still record
         # the remote connection.
         own = found and nodes.connection_to(
             self._node, volume, self._node.host)
         return [each for each in found if each != own]
 
-    def _has_handle(self, volume: objects.Volume, move: state.Move | None
-                    ) -> bool:
+    def _has_handle(self, volume: Volume, move: state.Move | None) -> bool:
         """Ensure a volume's handle; return whether it can be exported.
 
         Does nothing and returns False if this needs another node or another
@@ -143,8 +141,7 @@ class Exporting:
         """
         left_alone = (quick_check.is_being_deleted if move
                       else quick_check.is_left_alone)
-        if rows.visible_id(volume) or left_alone(
-                volume, self._node.handles.survey):
+        if volume.visible_id or left_alone(volume, self._node.handles.survey):
             return False  # a copy of Cinder's migration needs another lock
         handles = self._node.handles
         if move and move.phase is not state.Phase.COMPLETING:
@@ -156,8 +153,7 @@ class Exporting:
             ensure_handle_at_rest(self._node, volume, handles.survey())
         return True
 
-    def make_for_source(self, move: state.Move, volume: objects.Volume | None
-                        ) -> bool:
+    def make_for_source(self, move: state.Move, volume: Volume | None) -> bool:
         """Make the devices and the exports of a move's source.
 
         :returns: whether the handle stays, for an instance here or elsewhere
@@ -185,8 +181,7 @@ class Exporting:
         with self._noting(move.volume_id):
             source.export(self._node, move)
 
-    def _export_handle(self, move: state.Move, volume: objects.Volume | None
-                       ) -> None:
+    def _export_handle(self, move: state.Move, volume: Volume | None) -> None:
         """Make the handle at the source, and its exports.
 
         :param volume: its row, if other hosts use the handle; else None
@@ -212,7 +207,7 @@ class Exporting:
 
     # -- a volume whose lock is held
 
-    def export(self, volume: objects.Volume, move: state.Move | None) -> None:
+    def export(self, volume: Volume, move: state.Move | None) -> None:
         """Make the exports that the volume's attachments name.
 
         The handle must exist. A reboot ends exports.
@@ -227,8 +222,7 @@ class Exporting:
             *(functools.partial(_refuse, volume, each)
               for each in self._lost(volume, move))])
 
-    def reconcile(self, volume: objects.Volume,
-                  move: state.Move | None) -> None:
+    def reconcile(self, volume: Volume, move: state.Move | None) -> None:
         """Make the exports that the attachments name, and withdraw all others.
 
         A lost detach leaves an export behind. Because guests wait for a
@@ -246,31 +240,29 @@ class Exporting:
         finally:
             self._withdraw_unnamed(volume, move)
 
-    def try_to_reconcile(self, volume: objects.Volume, move: state.Move | None
+    def try_to_reconcile(self, volume: Volume, move: state.Move | None
                          ) -> None:
         """Make and withdraw exports; log errors, and note them for later."""
         self.try_to_export(volume, move)
         self.try_to_withdraw(volume, move)
 
-    def try_to_export(self, volume: objects.Volume, move: state.Move | None
-                      ) -> None:
+    def try_to_export(self, volume: Volume, move: state.Move | None) -> None:
         """As :meth:`export`, but log errors, and note them for later."""
         self._begin(volume.id)
         with self._noting(volume.id):
             self.export(volume, move)
 
-    def try_to_withdraw(self, volume: objects.Volume, move: state.Move | None
-                        ) -> None:
+    def try_to_withdraw(self, volume: Volume, move: state.Move | None) -> None:
         """Withdraw all exports that no attachment names; log errors."""
         with events.failure_logged(
                 events.EXPORTS_DIFFER, volume=volume.id):
             self._withdraw_unnamed(volume, move)
 
-    def _export_again(self, volume: objects.Volume, to: attachments.Connection
+    def _export_again(self, volume: Volume, to: attachments.Connection
                       ) -> None:
         portal = self._node.exports.portal_for(to.portal)
         if self._node.exports.export_again(
-                rows.handle_id(volume), to.initiator,
+                volume.handle_id, to.initiator,
                 dict(to.properties, target_portal=portal),
                 devices.ensure_exported_path(self._node, volume)):
             events.say(events.EXPORTED_AGAIN, volume=volume.id,
@@ -279,24 +271,24 @@ class Exporting:
             # The node that uses it logs in to this address at its next check.
             self._node.attachments.readdress(volume.id, to.iqn, portal)
 
-    def _withdraw_unnamed(self, volume: objects.Volume,
+    def _withdraw_unnamed(self, volume: Volume,
                           move: state.Move | None) -> None:
-        node, handle_id = self._node, rows.handle_id(volume)
+        node, handle_id = self._node, volume.handle_id
         unnamed = nodes.unnamed_exports(node, volume, move)
         if unnamed and attachments.names_all_users(
-                volume, rows.is_migrated_by_cinder(volume)):
+                volume, volume.is_migrated_by_cinder):
             # After a deferred move the source needs no export any more.
             left = bool(move and move.is_deferred and move.committed
                         and move.source == node.host)
             node.exports.withdraw_unnamed(handle_id, unnamed, at_once=left
                                           or attachments.is_idle(volume))
-        if not rows.visible_id(volume):  # its lock is held
+        if not volume.visible_id:  # its lock is held
             # Also after an export that ended before the service was killed.
             node.handles.remove_export_device(handle_id)
 
     # -- quick check
 
-    def needs_work(self, volume: objects.Volume, remote: set[str],
+    def needs_work(self, volume: Volume, remote: set[str],
                    unfinished: Callable[[], set[str]]) -> bool:
         """Return whether an export of a volume at rest needs work.
 
@@ -312,7 +304,7 @@ class Exporting:
                            for each in found)
                     or self._lost(volume, None))
 
-    def differ(self, volume: objects.Volume, remote: set[str],
+    def differ(self, volume: Volume, remote: set[str],
                unfinished: Callable[[], set[str]],
                present: survey.Survey, tried: bool = False) -> bool:
         """Return whether a volume's exports differ from its attachments.
@@ -322,7 +314,7 @@ class Exporting:
         :param present: the devices and LVs of this node
         :param tried: whether making its missing exports has just failed
         """
-        device = present.export_device(rows.handle_id(volume))
+        device = present.export_device(volume.handle_id)
         return bool(
             device and not device.opened  # its export has ended
             or attachments.exports_without_attachment(
@@ -331,7 +323,7 @@ class Exporting:
             or not tried and self.needs_work(volume, remote, unfinished))
 
 
-def ensure_handle_at_rest(node: Node, volume: objects.Volume,
+def ensure_handle_at_rest(node: Node, volume: Volume,
                           present: survey.Survey) -> None:
     """Ensure that the handle of a volume at rest is on its whole LV.
 
@@ -340,7 +332,7 @@ def ensure_handle_at_rest(node: Node, volume: objects.Volume,
     """
     check_no_lost_record(node, volume, present)
     node.handles.ensure_handle_on_lv(
-        volume.id, volume.name, rows.backing_bytes(volume), present.lvs)
+        volume.id, volume.name, volume.backing_bytes(), present.lvs)
 
 
 def ensure_handle_on_all(node: Node, move: state.Move) -> None:
@@ -349,7 +341,7 @@ def ensure_handle_on_all(node: Node, move: state.Move) -> None:
         move.volume_id, move.destination_lv, move.volume_bytes)
 
 
-def _refuse(volume: objects.Volume, to: attachments.Connection) -> None:
+def _refuse(volume: Volume, to: attachments.Connection) -> None:
     """Explain how to repair an export at an address that is gone.
 
     :raises NotPossible: always
@@ -380,8 +372,8 @@ def _do_all(volume_id: str, parts: Iterable[Callable[[], Any]]) -> None:
         raise failure
 
 
-def check_no_lost_record(node: Node, volume: objects.Volume,
-                         present: survey.Survey) -> None:
+def check_no_lost_record(node: Node, volume: Volume, present: survey.Survey
+                         ) -> None:
     """Check that no metadata LV of a lost move record is left.
 
     Otherwise some regions may still be at an unknown source.

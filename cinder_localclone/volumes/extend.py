@@ -18,14 +18,12 @@ from cinder_localclone.core import attachments
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
-from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
-from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core.state import Phase
 from cinder_localclone.core import statuses
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.encryption import devices
 from cinder_localclone.moves import remote_attachment
 from cinder_localclone.moves import source
@@ -72,7 +70,7 @@ def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
     node.asked[volume_id] = time.monotonic()
     with node.lock(volume_id):
         volume, start = _begin(reconciler, volume_id, size_gib)
-    home = names.service_host(volume.host)
+    home = volume.home
 
     def go_on() -> bool:
         nonlocal start
@@ -109,7 +107,7 @@ def extend_part(reconciler: reconcile.Reconciler, volume_id: str,
     node.asked[volume_id] = time.monotonic()
     with node.lock(volume_id):
         volume, start = _begin(reconciler, volume_id, size_gib)
-        if not rows.is_home(volume, node.host):
+        if volume.home != node.host:
             raise exceptions.StaleMove(volume=volume_id)
         if start:
             node.lvm.note_zeroed(volume.name, start)
@@ -131,7 +129,7 @@ def extend_at(reconciler: reconcile.Reconciler, home: str, volume_id: str,
 
 
 def _begin(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
-           ) -> tuple[objects.Volume, int]:
+           ) -> tuple[Volume, int]:
     """Extend the LV of a volume, and zero its first part; the lock is held.
 
     :returns: the volume, and the offset in bytes from which to go on zeroing.
@@ -143,7 +141,7 @@ def _begin(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
     volume = node.volumes.volume(volume_id)
     if volume is None:
         raise exceptions.StaleMove(volume=volume_id)
-    if not rows.is_home(volume, node.host):
+    if volume.home != node.host:
         return volume, 0
     if volume.status not in statuses.EXTENDED:
         raise exceptions.NotPossible(
@@ -156,15 +154,14 @@ def _begin(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
             'extend it to %d GiB came too late.' % (volume.size, size_gib))
     _check(reconciler, volume, size_gib)
     _extend_elsewhere(reconciler, volume, volume.size)  # do they answer?
-    _extend_lv(node, volume, rows.backing_bytes(volume, size_gib))
+    _extend_lv(node, volume, volume.backing_bytes(size_gib))
     start = node.lvm.zero_part(volume.name, 0, HELD)
     if not start:
         _show(reconciler, volume, size_gib)
     return volume, start
 
 
-def _repeat(node: Node, volume: objects.Volume, part: Callable[[], bool]
-            ) -> None:
+def _repeat(node: Node, volume: Volume, part: Callable[[], bool]) -> None:
     """Do the parts of an extension until its end.
 
     If other work holds the lock, the part is repeated.
@@ -186,15 +183,14 @@ def _repeat(node: Node, volume: objects.Volume, part: Callable[[], bool]
         _check_status(volume, node.volumes.volume(volume.id))
 
 
-def _wanted(node: Node, volume: objects.Volume) -> objects.Volume:
+def _wanted(node: Node, volume: Volume) -> Volume:
     """Return the present row of a volume whose extension has begun here."""
     found = nodes.volume_at_home(node, volume.id)
     _check_status(volume, found)
     return found
 
 
-def _check_status(
-        before: objects.Volume, volume: objects.Volume | None) -> None:
+def _check_status(before: Volume, volume: Volume | None) -> None:
     """Check that an extension is still wanted."""
     if volume is None:
         raise exceptions.StaleMove(volume=before.id)
@@ -205,7 +201,7 @@ def _check_status(
             'again.' % (before.id, volume.status))
 
 
-def _extend_elsewhere(reconciler: reconcile.Reconciler, volume: objects.Volume,
+def _extend_elsewhere(reconciler: reconcile.Reconciler, volume: Volume,
                       size_gib: int) -> None:
     """Extend the volume on the nodes that use it over iSCSI.
 
@@ -218,7 +214,7 @@ def _extend_elsewhere(reconciler: reconcile.Reconciler, volume: objects.Volume,
                     attachments.as_sent(volume))
 
 
-def _check(reconciler: reconcile.Reconciler, volume: objects.Volume,
+def _check(reconciler: reconcile.Reconciler, volume: Volume,
            size_gib: int) -> None:
     """Check that a volume can be extended in its present state.
 
@@ -226,9 +222,9 @@ def _check(reconciler: reconcile.Reconciler, volume: objects.Volume,
     extension has failed after it had shown them its size.
     """
     node = reconciler.node
-    if rows.is_authenticated(volume):
+    if volume.is_authenticated:
         raise encryption_exceptions.KeepsSize(volume=volume.id)
-    if rows.is_migrated_by_cinder(volume):
+    if volume.is_migrated_by_cinder:
         raise exceptions.NotPossible(
             volume=volume.id, reason='Cinder is migrating it, and its copy '
             'would lack the new space. Extend it again when the migration has '
@@ -242,10 +238,10 @@ def _check(reconciler: reconcile.Reconciler, volume: objects.Volume,
     nodes.check_length(node, volume, size_gib)
 
 
-def _show(reconciler: reconcile.Reconciler, volume: objects.Volume,
+def _show(reconciler: reconcile.Reconciler, volume: Volume,
           size_gib: int) -> None:
     """Show the new length to users: here first, then over iSCSI."""
-    node, size = reconciler.node, rows.backing_bytes(volume, size_gib)
+    node, size = reconciler.node, volume.backing_bytes(size_gib)
     move = node.moves.move_of(volume.id)
     if move and move.phase is Phase.COMPLETING:
         # All is local, and the end of the move needs no other node.
@@ -266,7 +262,7 @@ def _show(reconciler: reconcile.Reconciler, volume: objects.Volume,
     _extend_elsewhere(reconciler, volume, size_gib)
 
 
-def _extend_lv(node: Node, volume: objects.Volume, size: int) -> None:
+def _extend_lv(node: Node, volume: Volume, size: int) -> None:
     with node.allocation_lock():
         lv = node.lvm.lvs().get(volume.name)
         if lv is None:

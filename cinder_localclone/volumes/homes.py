@@ -19,11 +19,11 @@ from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
 from cinder_localclone.core import rpc
+from cinder_localclone.core.volume import Volume
 
 
-def correct(node: Node, volume: objects.Volume) -> objects.Volume | None:
+def correct(node: Node, volume: Volume) -> Volume | None:
     """Let a volume's row name this node, if this node is its home.
 
     The caller holds the volume's lock. No other node is asked.
@@ -35,8 +35,7 @@ def correct(node: Node, volume: objects.Volume) -> objects.Volume | None:
             or not has_lv(node, volume.id, volume.name)):
         return volume
     if node.volumes.correct_home(volume, node.host):
-        events.say(events.HOME_CORRECTED, volume=volume.id,
-                   host=names.service_host(volume.host))
+        events.say(events.HOME_CORRECTED, volume=volume.id, host=volume.home)
     return node.volumes.volume(volume.id)
 
 
@@ -51,7 +50,7 @@ def has_lv(node: Node, volume_id: str, lv: str) -> bool:
             and names.facts(found.tags).get('volume') == volume_id)
 
 
-def why_not_here(node: Node, volume: objects.Volume) -> str:
+def why_not_here(node: Node, volume: Volume) -> str:
     """Return the reason why a volume can't be given up at its recorded home.
 
     :returns: '' if no other node has its data

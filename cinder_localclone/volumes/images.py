@@ -9,6 +9,7 @@ from oslo_concurrency import processutils
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core import objects
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.encryption import devices
 from cinder_localclone.volumes import reconcile
 
@@ -17,7 +18,7 @@ TOO_SMALL = ('No space left', 'smaller than')
 
 
 def copy_image(reconciler: reconcile.Reconciler, context: objects.Context,
-               volume: objects.Volume, image_id: str,
+               volume: Volume, image_id: str,
                fetch: Callable[[str], None]) -> None:
     """Write an unencrypted image to an encrypted volume.
 

@@ -11,7 +11,6 @@ from cinder_localclone.core import copies
 from cinder_localclone.core import inspection
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 
 
@@ -30,7 +29,7 @@ def inspect(reconciler: Reconciler, volume_id: str) -> inspection.Report:
     node = reconciler.node
     move = node.moves.move_of(volume_id)
     volume = node.volumes.volume(volume_id)
-    handle_id = rows.handle_id(volume) if volume else volume_id
+    handle_id = volume.handle_id if volume else volume_id
     present = node.handles.survey()
     wanted = {names.metadata_lv(move.move_id), move.source_lv,
               move.destination_lv} if move else set()

@@ -20,10 +20,9 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
-from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import statuses
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.encryption import devices
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import source
@@ -144,7 +143,7 @@ def manage(node: Node, volume_id: str, reference: Reference) -> None:
     with node.lock(volume_id):
         volume = node.volumes.volume(volume_id)
         if (volume is None or volume.status != 'managing'
-                or not rows.is_home(volume, node.host)):
+                or volume.home != node.host):
             raise exceptions.TooLate(what='Volume ' + volume_id)
         # Without this lock, two volumes could adopt the same LV.
         with node.allocation_lock():
@@ -184,7 +183,7 @@ def unmanage(node: Node, volume_id: str) -> None:
         volume = node.volumes.volume(volume_id)
         if volume is None:
             return
-        if not rows.is_home(volume, node.host):
+        if volume.home != node.host:
             raise exceptions.StaleMove(volume=volume_id)
         if manageable.was_not_managed(volume.status, volume.size):
             give_back(node, 'volume', volume_id)
@@ -192,7 +191,7 @@ def unmanage(node: Node, volume_id: str) -> None:
             _release_lv(node, volume)
 
 
-def _release_lv(node: Node, volume: objects.Volume) -> None:
+def _release_lv(node: Node, volume: Volume) -> None:
     """Remove a volume's devices, and leave its LV to other tools.
 
     :raises CannotUnmanage: if the volume is in use, moving or incomplete
@@ -215,7 +214,7 @@ def _release_lv(node: Node, volume: objects.Volume) -> None:
              {'volume': volume.id, 'lv': volume.name})
 
 
-def _check_free(node: Node, volume: objects.Volume) -> None:
+def _check_free(node: Node, volume: Volume) -> None:
     """Check that a volume's LV is complete, and only this volume uses it.
 
     After a move, or Cinder's own migration, the LV's name has another id

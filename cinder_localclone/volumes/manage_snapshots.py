@@ -133,7 +133,7 @@ def _find(node: Node, snapshot: rows.Snapshot,
     reason = manageable.why_no_snapshot(
         lv, node.lvm.pool, {*known(node, lvs), *adoption.known(node, lvs)},
         lvs, snapshot.volume_id)
-    if volume is not None and rows.recorded(volume):
+    if volume is not None and volume.encryption:
         reason = 'its volume is encrypted by this driver'
     if reason:
         raise exceptions.CannotManage(
@@ -153,8 +153,7 @@ def manage(node: Node, snapshot_id: str, reference: adoption.Reference
     """
     snapshot = _row(node, snapshot_id)
     volume = node.volumes.volume(snapshot.volume_id)
-    if (volume is None
-            or not rows.is_home(volume, node.host)):
+    if volume is None or volume.home != node.host:
         raise exceptions.StaleMove(volume=snapshot.volume_id)
     host, _size = _whereabouts(node, snapshot_id, reference)
     return rpc.call_at(host, adopt, node, snapshot_id, reference)
@@ -204,7 +203,7 @@ def unmanage(node: Node, snapshot_id: str) -> None:
     snapshot = node.snapshots.snapshot(snapshot_id)
     if snapshot is None or not snapshot.node:
         return
-    if rows.recorded(snapshot):
+    if snapshot.encryption:
         # Its secret is deleted with its volume.
         raise exceptions.CannotUnmanage(
             volume=snapshot.volume_id, reason='it is encrypted by this '

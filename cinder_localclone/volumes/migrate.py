@@ -8,7 +8,7 @@ backend.
 For a copy to this node Cinder creates a second row here and copies into its
 volume. At the end the two rows swap their contents, and the volume is here.
 The handle is here from the beginning: it is above the second row's LV and has
-the volume's id, not the row's (:func:`.rows.handle_id`). So an instance has
+the volume's id, not the row's (:attr:`.Row.handle_id`). So an instance has
 the right path while Nova copies its volume, and nothing must be renamed. A
 failed copy leaves an LV and a handle, which are removed with the second row.
 The handle's name must be free on this node: the volume must neither be here
@@ -24,11 +24,10 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
-from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Asked
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import policy
 from cinder_localclone.moves import cleanup
@@ -107,16 +106,14 @@ def move_away(node: Node, volume_id: str, peer: str, asked_by: Asked) -> None:
             node, volume, peer, asked_by=asked_by)
 
 
-def _check(node: Node, volume: objects.Volume, peer: str,
-           asked_by: Asked) -> None:
+def _check(node: Node, volume: Volume, peer: str, asked_by: Asked) -> None:
     move = node.moves.move_of(volume.id)
     if move:
         raise exceptions.MoveUnderWay(
             volume=volume.id, host=peer, reason=decision.under_way(move))
     if volume.volume_attachment:
         raise exceptions.IsDeferred(volume=volume.id, host=peer)
-    reason = rows.why_it_stays(
-        volume, asked_by, rows.is_migrated_by_cinder(volume))
+    reason = volume.why_it_stays(asked_by)
     if peer == node.host:
         reason = 'the node is its home already.'
     if reason:
@@ -147,7 +144,7 @@ def retype(node: Node, volume_id: str, extra_specs: dict[str, str]
         return True, {'host': volume.host}
 
 
-def create_copy(node: Node, copy: objects.Volume) -> None:
+def create_copy(node: Node, copy: Volume) -> None:
     """Create the LV and the handle for a copy made by Cinder.
 
     First removes everything that earlier moves of the volume have left here.
@@ -159,11 +156,11 @@ def create_copy(node: Node, copy: objects.Volume) -> None:
     :raises MoveUnderWay: while the volume moves
     :raises EncryptionChange: if the copy would encrypt or decrypt it
     """
-    volume_id = rows.handle_id(copy)
+    volume_id = copy.handle_id
     with node.lock(volume_id):
         volume = _migrated(node, volume_id)
         if volume.volume_attachment and names.same_backend(
-                names.service_host(volume.host), node.host):
+                volume.home, node.host):
             raise exceptions.IsDeferred(
                 volume=volume_id, host=node.host)
         policy.check_copy(node, volume, copy)
@@ -174,7 +171,7 @@ def create_copy(node: Node, copy: objects.Volume) -> None:
             # Cinder has taken it from the volume's row, but copies decrypted
             # data.
             copy = node.volumes.set_encryption(copy, None)
-        backing = rows.backing_bytes(copy)
+        backing = copy.backing_bytes()
         # Cinder writes the whole volume; for a thick volume also its zeros. If
         # this fails Cinder forgets the row, and the LV must not be left: its
         # tags name the volume.
@@ -201,7 +198,7 @@ def _remove(node: Node, volume_id: str, lv: str) -> None:
                   {'lv': lv, 'volume': volume_id, 'error': exc})
 
 
-def reconcile_copy(node: Node, copy: objects.Volume) -> None:
+def reconcile_copy(node: Node, copy: Volume) -> None:
     """Ensure the handle of a copy while Cinder copies; else remove it.
 
     The row of an abandoned copy exists until an administrator deletes it, and
@@ -209,14 +206,14 @@ def reconcile_copy(node: Node, copy: objects.Volume) -> None:
 
     :raises NotMovable: if another volume has the handle's name
     """
-    volume_id = rows.handle_id(copy)
+    volume_id = copy.handle_id
     with node.lock(volume_id):
         volume = node.volumes.volume(volume_id)
-        if volume is not None and rows.is_migrated_by_cinder(volume):
+        if volume is not None and volume.is_migrated_by_cinder:
             _migrated(node, volume_id)
             _check_handle(node, volume_id, copy)
             node.handles.ensure_handle_on_lv(
-                volume_id, copy.name, rows.backing_bytes(copy))
+                volume_id, copy.name, copy.backing_bytes())
             devices.reconcile(node, copy, copy.name)
             return
         if volume is not None and volume.name == copy.name:
@@ -227,26 +224,26 @@ def reconcile_copy(node: Node, copy: objects.Volume) -> None:
             node.handles.remove_handle(volume_id)
 
 
-def has_handle(node: Node, copy: objects.Volume) -> bool:
+def has_handle(node: Node, copy: Volume) -> bool:
     """Return whether the handle with the volume's id belongs to the copy.
 
     After the copy was abandoned, it may belong to the volume itself.
     """
-    return rows.handle_id(copy) in node.handles.survey().volumes_above(
+    return copy.handle_id in node.handles.survey().volumes_above(
         node.lvm.group, copy.name)
 
 
-def check_migrated(node: Node, copy: objects.Volume) -> None:
+def check_migrated(node: Node, copy: Volume) -> None:
     """Check that the handle with the volume's id belongs to the copy.
 
     :raises NotMovable: if the copy was abandoned: the handle may belong to the
         volume itself
     :raises MoveUnderWay: while the volume moves
     """
-    _migrated(node, rows.handle_id(copy))
+    _migrated(node, copy.handle_id)
 
 
-def _migrated(node: Node, volume_id: str) -> objects.Volume:
+def _migrated(node: Node, volume_id: str) -> Volume:
     """Return a volume in Cinder's migration, neither here nor moving.
 
     :raises NotMovable: if it is not being migrated, or is at home here
@@ -254,11 +251,11 @@ def _migrated(node: Node, volume_id: str) -> objects.Volume:
     """
     volume = node.volumes.volume(volume_id)
     reason = ''
-    if volume is None or not rows.is_migrated_by_cinder(volume):
+    if volume is None or not volume.is_migrated_by_cinder:
         reason = 'Cinder is not migrating it any more.'
-    elif rows.is_home(volume, node.host):
+    elif volume.home == node.host:
         reason = 'the node is its home already.'
-    if reason:
+    if volume is None or reason:
         raise exceptions.NotMovable(
             volume=volume_id, host=node.host, reason=reason)
     move = node.moves.move_of(volume_id)
@@ -269,8 +266,7 @@ def _migrated(node: Node, volume_id: str) -> objects.Volume:
     return volume
 
 
-def _check_handle(node: Node, volume_id: str, copy: objects.Volume
-                  ) -> None:
+def _check_handle(node: Node, volume_id: str, copy: Volume) -> None:
     """Check that no other volume has the handle: its table stays untouched.
 
     :raises NotMovable: if another volume has it

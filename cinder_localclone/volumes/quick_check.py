@@ -19,15 +19,14 @@ from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import survey as surveys
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
-from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.core import statuses
+from cinder_localclone.core.volume import Volume
 
 LOG = logging.getLogger(__name__)
 
 
-def is_being_deleted(volume: objects.Volume,
+def is_being_deleted(volume: Volume,
                      survey: Callable[[], surveys.Survey]) -> bool:
     """Return whether a volume at home here is being deleted, or is gone.
 
@@ -41,7 +40,7 @@ def is_being_deleted(volume: objects.Volume,
                 volume.id, volume.name))
 
 
-def is_left_alone(volume: objects.Volume,
+def is_left_alone(volume: Volume,
                   survey: Callable[[], surveys.Survey]) -> bool:
     """Return whether a sweep skips a volume at rest.
 
@@ -51,12 +50,12 @@ def is_left_alone(volume: objects.Volume,
             or is_being_deleted(volume, survey))
 
 
-def lacks_handle(present: surveys.Survey, volume: objects.Volume) -> bool:
+def lacks_handle(present: surveys.Survey, volume: Volume) -> bool:
     """Return whether a volume at rest here has no handle on its whole LV."""
     try:
         return not expected.is_as(
             expected.at_rest(volume.name), present, volume.id,
-            rows.backing_bytes(volume))
+            volume.backing_bytes())
     except exceptions.NotPossible:
         return True  # making the handle reports the reason
 

@@ -19,12 +19,11 @@ from cinder_localclone.core.formats import survey as surveys
 from cinder_localclone.core.interfaces import peers
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
-from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
 from cinder_localclone.core import statuses
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import upkeep
 from cinder_localclone.moves import cleanup
@@ -90,7 +89,7 @@ class Reconciler:
         if self.node.moves.move_of(volume_id):
             return  # the usual case in a sweep of moves
         volume = self.node.volumes.volume(volume_id)
-        if volume is not None and rows.is_home(volume, self.node.host):
+        if volume is not None and volume.home == self.node.host:
             self._deferred_moves.begin(volume)
 
     def reconcile_locked(self, volume_id: str) -> None:
@@ -105,7 +104,7 @@ class Reconciler:
         try:
             self._reconcile_present(volume_id, volume)
         finally:  # the message bus may take a while
-            if volume is not None and rows.is_home(volume, self.node.host):
+            if volume is not None and volume.home == self.node.host:
                 self._prompt_clean_up(left)
         if failure:
             raise failure
@@ -128,9 +127,9 @@ class Reconciler:
         if volume is None:
             raise exceptions.StaleMove(volume=volume_id)
 
-    def _reconcile_present(self, volume_id: str, volume: objects.Volume | None
+    def _reconcile_present(self, volume_id: str, volume: Volume | None
                            ) -> None:
-        if volume is not None and not rows.is_home(volume, self.node.host):
+        if volume is not None and volume.home != self.node.host:
             volume = homes.correct(self.node, volume)
         move = self.node.moves.move_of(volume_id)
         if move is None:
@@ -174,14 +173,14 @@ class Reconciler:
         if move.source:  # it may still export the source
             rpc.cast(move.source, peers.reconcile, self.node, move.volume_id)
 
-    def _at_rest(self, volume_id: str, volume: objects.Volume | None) -> None:
-        if volume is None or not rows.is_home(volume, self.node.host):
+    def _at_rest(self, volume_id: str, volume: Volume | None) -> None:
+        if volume is None or volume.home != self.node.host:
             self._remove_stray_handle(volume_id)
             return
         if volume.status in statuses.BEING_DELETED | statuses.CHANGING_OWNER:
             return  # delete_volume removes it
         present = self.node.handles.survey()
-        if rows.visible_id(volume):
+        if volume.visible_id:
             exports.check_no_lost_record(self.node, volume, present)
             migrate.reconcile_copy(self.node, volume)
             self.exporting.try_to_reconcile(volume, None)
@@ -204,13 +203,12 @@ class Reconciler:
 
     # -- a move to this node
 
-    def _as_destination(self, move: state.Move, volume: objects.Volume
-                        ) -> bool:
+    def _as_destination(self, move: state.Move, volume: Volume | None) -> bool:
         """Take the destination's steps of a move.
 
         :returns: whether the move has ended
         """
-        if not move.committed:
+        if volume is None or not move.committed:
             return False  # the source decides
         if quick_check.is_being_deleted(volume, self.node.handles.survey):
             self.copying.note_failed_check(move)  # a delete removes it
@@ -236,7 +234,7 @@ class Reconciler:
         rpc.cast(move.source, peers.reconcile, self.node, move.volume_id)
         return True
 
-    def _is_copied(self, move: state.Move, volume: objects.Volume) -> bool:
+    def _is_copied(self, move: state.Move, volume: Volume) -> bool:
         """Go on with a copy, and return whether it is complete."""
         try:
             disk = destination.rebuild(self.node, move)
@@ -276,8 +274,7 @@ class Reconciler:
 
     # -- a move from this node
 
-    def _as_source(self, move: state.Move,
-                   volume: objects.Volume | None) -> None:
+    def _as_source(self, move: state.Move, volume: Volume | None) -> None:
         stays = self.exporting.make_for_source(move, volume)
         if volume is not None:
             self.exporting.try_to_withdraw(volume, move)
@@ -354,7 +351,7 @@ class Reconciler:
                     volume, lambda: survey):
                 continue
             if (
-                    rows.visible_id(volume)
+                    volume.visible_id
                     or quick_check.lacks_handle(survey, volume)
                     or self.exporting.differ(
                         volume, remote().get(volume_id, set()), unfinished,
@@ -368,7 +365,7 @@ class Reconciler:
         cleanup.withdraw_strays(self.node, survey, move_records)
         cleanup.remove_stray_metadata(self.node, survey, move_records)
         group = self.node.lvm.group
-        known = {rows.handle_id(volume) for volume in home.values()}
+        known = {volume.handle_id for volume in home.values()}
         self._attempt_all({
             *survey.volumes_above(group),
             *self.node.volumes.volumes_with_wrong_host(self.node.host),
@@ -382,7 +379,7 @@ class Reconciler:
         upkeep.sweep_sealed_keys(self.node)
 
     def _export(self, moving: Iterable[str],
-                home: Mapping[str, objects.Volume]) -> set[str]:
+                home: Mapping[str, Volume]) -> set[str]:
         """Make the exports for guests on other nodes, before any other work.
 
         :returns: as :meth:`.exports.Exporting.sweep`

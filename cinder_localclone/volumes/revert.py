@@ -19,10 +19,10 @@ from oslo_log import log as logging
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.interfaces import peers
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import state
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import devices
 from cinder_localclone.encryption import rotate
@@ -72,7 +72,7 @@ def revert(reconciler: reconcile.Reconciler, volume_id: str,
         try:
             if host == node.host:
                 node.handles.ensure_handle_on_lv(volume_id, reverted.name,
-                                                 rows.backing_bytes(reverted))
+                                                 reverted.backing_bytes())
             uncommitted.remove(node, volume_id, old)
             _tell_of_keys(volume, reverted, snapshot_id)
         except Exception:  # it is reverted; Cinder must not see an error
@@ -82,14 +82,13 @@ def revert(reconciler: reconcile.Reconciler, volume_id: str,
         rpc.cast(host, peers.reconcile, node, volume_id)
 
 
-def _tell_of_keys(volume: objects.Volume, reverted: objects.Volume,
-                  snapshot_id: str) -> None:
+def _tell_of_keys(volume: Volume, reverted: Volume, snapshot_id: str) -> None:
     """Warn about removed or replaced keys that open the volume again.
 
     :param volume: before the revert
     :param reverted: after the revert, with the header of its snapshot
     """
-    before, after = rows.recorded(volume), rows.recorded(reverted)
+    before, after = volume.encryption, reverted.encryption
     if before is None or after is None:
         return
     LOG.warning(
@@ -103,7 +102,7 @@ def _tell_of_keys(volume: objects.Volume, reverted: objects.Volume,
                 else 'its secret is the same')})
 
 
-def _encryption(volume: objects.Volume, snapshot: rows.Snapshot
+def _encryption(volume: Volume, snapshot: rows.Snapshot
                 ) -> volume_types.Recorded | None:
     """Return the encryption of a volume after its revert.
 
@@ -111,15 +110,14 @@ def _encryption(volume: objects.Volume, snapshot: rows.Snapshot
 
     :raises ForeignImage: if the volume can't have it
     """
-    encryption = rows.recorded(snapshot)
+    encryption = snapshot.encryption
     clone.check_size('snapshot ' + snapshot.id, snapshot.size_gib, volume)
-    clone.check_alike('snapshot ' + snapshot.id, encryption,
-                      rows.recorded(volume))
+    clone.check_alike('snapshot ' + snapshot.id, encryption, volume.encryption)
     return encryption
 
 
-def _commit(node: Node, volume: objects.Volume, new: str, host: str,
-            encryption: volume_types.Recorded | None) -> objects.Volume:
+def _commit(node: Node, volume: Volume, new: str, host: str,
+            encryption: volume_types.Recorded | None) -> Volume:
     try:
         return node.volumes.replace_backing(volume, new, host, encryption)
     except Exception:
@@ -148,21 +146,20 @@ def create_backing(node: Node, volume_id: str, snapshot_id: str, new: str
         _make(node, volume, snapshot_id, new)
 
 
-def _check_reverting(volume: objects.Volume) -> None:
+def _check_reverting(volume: Volume) -> None:
     if volume.status != 'reverting':
         raise exceptions.TooLate(what='Volume ' + volume.id)
 
 
-def _make(node: Node, volume: objects.Volume, snapshot_id: str, new: str
-          ) -> None:
+def _make(node: Node, volume: Volume, snapshot_id: str, new: str) -> None:
     snapshots.check_pool(node)
     with node.lock(snapshot_id):
         image = snapshots.on_this_node(node, snapshot_id)
-        extra = rows.extra_bytes(image)
+        extra = image.extra_bytes
         lv = node.volumes.lv_name(new)
         node.lvm.create_copy(
             lv, image.lv, image.size_bytes,
             state.backing_bytes(volume.size, extra), volume.id, extra)
-        if rows.recorded(image):
+        if image.encryption:
             # The backups have the former header; the sweep makes a new backup.
             rotate.outdate_backups_of(node, lv)

@@ -25,6 +25,7 @@ from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core.state import Phase
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.encryption import devices
 from cinder_localclone.moves import source
 from cinder_localclone.volumes import manage
@@ -53,7 +54,7 @@ def when_copied(seconds: float, attempt: Callable[[], Any]) -> Any:
         wait=tenacity.wait_fixed(EVERY), reraise=True)(attempt)
 
 
-def check_copied(node: Node, volume: objects.Volume,
+def check_copied(node: Node, volume: Volume,
                  progress: Callable[[str], object] = lambda _record: None
                  ) -> None:
     """Check that a volume is complete at its home, by the records.
@@ -91,7 +92,7 @@ def check_pool(node: Node) -> None:
 
 
 def at_home(node: Node, volume_id: str, progress: Callable[[str], object]
-            ) -> objects.Volume:
+            ) -> Volume:
     """Return a volume with all of its data flushed to its LV here.
 
     The caller holds the volume's lock.
@@ -112,7 +113,7 @@ def at_home(node: Node, volume_id: str, progress: Callable[[str], object]
             what='The move record', volume=volume_id, host=node.host)
     nodes.check_length(node, volume)
     node.handles.ensure_handle_on_lv(volume_id, volume.name,
-                                     rows.backing_bytes(volume))
+                                     volume.backing_bytes())
     devices.end_interrupted_reencryption(node, volume)
     # Data in this node's page cache is not on the LV.
     node.handles.flush_handle(volume_id)
@@ -145,7 +146,7 @@ def create(reconciler: Reconciler, snapshot_id: str, volume_id: str,
         if volume is None:
             raise exceptions.TooLate(what='Snapshot ' + snapshot_id)
         check_copied(node, volume, reconciler.progress)
-        home = names.service_host(volume.host)
+        home = volume.home
         rpc.call_at(home, take, reconciler, snapshot_id)
         return rows.location(home)
     location: str = when_copied(seconds, attempt)
@@ -177,8 +178,7 @@ def take(reconciler: Reconciler, snapshot_id: str) -> None:
                 % (volume.size, snapshot.id, snapshot.size_gib))
         check_pool(node)
         with node.lock(snapshot_id):
-            node.snapshots.locate(
-                snapshot_id, node.host, rows.recorded(volume))
+            node.snapshots.locate(snapshot_id, node.host, volume.encryption)
             node.lvm.create_snapshot(snapshot_id, volume.name, volume.id)
 
 
@@ -264,7 +264,7 @@ def connect(node: Node, snapshot_id: str, connector: objects.Connector
             raise exceptions.Refused(
                 volume=snapshot.volume_id, host=connector.get('host'),
                 reason='the request names no iSCSI initiator.')
-        if rows.recorded(snapshot):
+        if snapshot.encryption:
             devices.check_readable(node, snapshot, connector, local)
         node.exports.note_exported(snapshot_id)
         node.handles.ensure_handle_on_snapshot(snapshot_id,
@@ -281,7 +281,7 @@ def connect(node: Node, snapshot_id: str, connector: objects.Connector
 
 def _open(node: Node, snapshot: rows.Snapshot) -> dict[str, Any]:
     """Return the local connection of a snapshot; decrypt it first."""
-    if rows.recorded(snapshot) is None:
+    if snapshot.encryption is None:
         return {'device_path': names.handle_path(snapshot.id)}
     if not node.handles.survey().crypt(snapshot.id):
         devices.open_snapshot(node, snapshot)

@@ -20,10 +20,10 @@ from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import statuses
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.moves import cleanup
 
 LOG = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ LOG = logging.getLogger(__name__)
 
 # -- create
 
-def being_created(node: Node, volume_id: str) -> objects.Volume:
+def being_created(node: Node, volume_id: str) -> Volume:
     """Return the row of a volume to be created here; its lock is held.
 
     The caller's own row may be older than the work of an earlier call.
@@ -40,7 +40,7 @@ def being_created(node: Node, volume_id: str) -> objects.Volume:
     :raises AlreadyThere: if its LV exists
     """
     row = node.volumes.volume(volume_id)
-    if (row is None or not rows.is_home(row, node.host)
+    if (row is None or row.home != node.host
             or row.status not in statuses.BEING_CREATED):
         raise exceptions.TooLate(what='Volume ' + volume_id)
     if row.name in node.lvm.lvs():
@@ -49,17 +49,17 @@ def being_created(node: Node, volume_id: str) -> objects.Volume:
     return row
 
 
-def make(node: Node, volume: objects.Volume) -> None:
+def make(node: Node, volume: Volume) -> None:
     """Create the uncommitted LV of a volume.
 
     :param volume: as :func:`being_created` has returned it
     """
     node.lvm.create_lv(
-        volume.name, rows.backing_bytes(volume), volume.id, uncommitted=True,
-        extra_bytes=rows.extra_bytes(volume))
+        volume.name, volume.backing_bytes(), volume.id, uncommitted=True,
+        extra_bytes=volume.extra_bytes)
 
 
-def remove_failed(node: Node, volume: objects.Volume) -> None:
+def remove_failed(node: Node, volume: Volume) -> None:
     """Remove everything of a volume whose creation has failed.
 
     Errors are only logged, because they must not hide the first error.
@@ -78,8 +78,7 @@ def remove_failed(node: Node, volume: objects.Volume) -> None:
 
 # -- accept
 
-def accept(node: Node, volume: objects.Volume, present: survey.Survey
-           ) -> None:
+def accept(node: Node, volume: Volume, present: survey.Survey) -> None:
     """Accept the uncommitted LV of a connected volume at its home.
 
     :mod:`.restore` leaves uncommitted LVs alone.

@@ -190,7 +190,7 @@ class Steps:
 def _id_in(arg):
     """The first id that one of an effect's arguments has."""
     found = getattr(arg, 'volume_id', None)
-    if found is None and hasattr(arg, '_name_id'):
+    if found is None and hasattr(arg, 'name_id'):
         found = arg.id
     if found is None and isinstance(arg, str):
         found = next(iter(owners.UUID.findall(named(arg))), None)

@@ -630,7 +630,7 @@ class Contract(records_bench.Contract):
         self.assertEqual(
             (B + '#p', NEW, None, 'there', self.rows.services[B]),
             (found.host, found.name_id, found.provider_id,
-             found.availability_zone, found.service_uuid))
+             found.availability_zone, self.told('service_uuid')))
 
     def test_replace_backing__stale(self):
         def refused(volume):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A volume that is attached to two nodes, or elsewhere."""
 
-import types
 
 import fixtures
 from oslo_utils import uuidutils
@@ -9,6 +8,7 @@ import testtools
 
 from cinder_localclone.core import names
 from tests import world as worlds
+from tests.world import images
 
 A, B = 'a@l', 'b@l'
 ON_A, ON_B = {'host': 'a'}, {'host': 'b'}
@@ -16,7 +16,7 @@ ELSEWHERE = {'host': 'x', 'initiator': 'iqn.x'}
 
 
 def attachment(host, instance='vm'):
-    return types.SimpleNamespace(
+    return images.attachment(
         id=uuidutils.generate_uuid(), instance_uuid=instance,
         connection_info=None, mountpoint=None,
         attach_status='attached' if host else 'reserved',

@@ -12,6 +12,7 @@ from cinder.volume import configuration
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import state
+from cinder_localclone.db import base
 from cinder_localclone.db import moves
 from cinder_localclone.db import services
 from cinder_localclone.db import volumes
@@ -42,7 +43,7 @@ class Base(database.TestCase):
             volume_type_id=None)
 
     def volume(self):
-        return self.volumes.volume(self.row.id)
+        return base.cinder_volume(self.row.id)
 
     def driver(self, host):
         """The driver of a node, on real records and nothing else."""

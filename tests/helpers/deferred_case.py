@@ -2,7 +2,6 @@
 """Deferred moves: a guest whose volume is attached remotely, then moves."""
 
 import contextlib
-import types
 from unittest import mock
 
 import fixtures
@@ -10,7 +9,6 @@ from oslo_utils import uuidutils
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
-from cinder_localclone.core import rows
 from cinder_localclone.moves import destination
 from cinder_localclone.moves import remote_attachment
 from cinder_localclone.volumes import connect
@@ -19,6 +17,7 @@ from tests.helpers import storage_parts
 from tests import world as worlds
 from tests.world import crypt
 from tests.world import disks
+from tests.world import images
 
 A, B, C = 'a@l', 'b@l', 'c@l'
 WAYS = ('third', 'live', 'returned', 'back', 'aborted', 'onward', 'detached')
@@ -61,7 +60,7 @@ class Guest:
         self.world.moment, self.world.stop_at = 0, stop_at
 
     def attachment(self, host=None):
-        return types.SimpleNamespace(
+        return images.attachment(
             id=uuidutils.generate_uuid(), instance_uuid='vm',
             connection_info=None, mountpoint=None,
             attach_status='attached' if host else 'reserved', connector=None)
@@ -183,7 +182,7 @@ class Guest:
         here = self.nodes[host]
         test.assertIs(here, self.world.home(self.volume))
         test.assertEqual(self.expected, here.lvs[self.volume.name])
-        size = rows.backing_bytes(self.volume)
+        size = self.volume.backing_bytes()
         devices = {self.handle: disks.sized(
             {'below': self.volume.name}, size)}
         links = {}

@@ -10,6 +10,7 @@ import testtools
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import node
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.driver import driver
 from cinder_localclone.service import assembly
 from cinder_localclone.volumes import connect
@@ -24,9 +25,17 @@ def volume(**more):
                   migration_status=None, replication_driver_data=None,
                   volume_attachment=[], _context='context',
                   encryption_key_id=None, volume_type_id=None,
-                  provider_id=None)
+                  provider_id=None, attach_status='detached',
+                  source_volid=None, use_quota=True, availability_zone=None,
+                  updated_at=None, project_id=None, user_id=None,
+                  display_name=None)
     values.update(more)
     return types.SimpleNamespace(**values)
+
+
+def recorded(**more):
+    """The volume as its row says now."""
+    return Volume.of(volume(**more))
 
 
 class Case(testtools.TestCase):
@@ -57,7 +66,7 @@ class Case(testtools.TestCase):
                 self.reconciler, self.directory.find), addresses=['192.0.2.1'])
 
     def reserved(self, attachment, home=HOST):
-        return volume(host=home + '#p', status='in-use', volume_attachment=[
+        return recorded(host=home + '#p', status='in-use', volume_attachment=[
             mock.Mock(id=attachment, connector=None)])
 
     @staticmethod

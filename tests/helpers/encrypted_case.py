@@ -4,7 +4,6 @@
 import testtools
 
 from cinder_localclone.core import names
-from cinder_localclone.core import rows
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import policy
 from cinder_localclone.volumes import create
@@ -30,7 +29,7 @@ class Case(testtools.TestCase):
 
     def create(self, volume):
         node = self.a.node
-        create.create_encrypted(node, node.volumes.volume(volume.id),
+        create.create_encrypted(node, volume.id,
                                 policy.wanted(node, volume))
 
     def delete(self, volume):
@@ -40,7 +39,7 @@ class Case(testtools.TestCase):
 
     def assertWhole(self, volume):
         """It opens with the secret that its row, header and LV name."""
-        recorded = rows.recorded(volume)
+        recorded = volume.encryption
         header = self.world.headers[volume.id]
         self.assertEqual(HEADER, recorded.header_bytes)
         self.assertEqual(

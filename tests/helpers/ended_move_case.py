@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moves that have ended but for their clean-up."""
 
-import types
 
 from oslo_utils import uuidutils
 
 from cinder_localclone.core import exceptions
 from tests.helpers import move_case
 from tests import world as worlds
+from tests.world import images
 
 A, B, C = move_case.A, move_case.B, 'c@l'
 
 
 def attachment(host):
-    return types.SimpleNamespace(
+    return images.attachment(
         id=uuidutils.generate_uuid(), instance_uuid='vm',
         connector={'host': host} if host else None, connection_info=None)
 

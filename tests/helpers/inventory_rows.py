@@ -28,11 +28,14 @@ def lv(name, *tags, size=GIB, number='253:1', **more):
 
 def row(volume, host=B, **more):
     return inventory.Row(**{
-        'id': volume, 'display_name': '', 'lv': 'volume-' + volume,
+        'id': volume, 'display_name': '', 'name': 'volume-' + volume,
         'name_id': volume, 'host': host + '#p', 'size': 2,
         'status': 'available', 'attach_status': 'detached',
         'migration_status': None, 'provider_id': None,
-        'encryption_key_id': None, **more})
+        'encryption_key_id': None, 'volume_type_id': None,
+        'group_id': None, 'source_volid': None, 'use_quota': True,
+        'availability_zone': None, 'replication_driver_data': None,
+        'updated_at': None, 'project_id': None, 'user_id': None, **more})
 
 
 def database(moves=(), volumes=(), positions=None, **more):

@@ -2,7 +2,6 @@
 """Local clones of encrypted volumes."""
 
 from cinder_localclone.core import names
-from cinder_localclone.core import rows
 from cinder_localclone.volumes import clone
 from tests.helpers import rotate_case
 
@@ -25,7 +24,7 @@ class Case(rotate_case.Case):
         snapshot_id = self.world.snapshot_row(self.volume)
         node = self.a.node
         with node.lock(self.volume.id), node.lock(snapshot_id):
-            node.snapshots.locate(snapshot_id, A, rows.recorded(self.volume))
+            node.snapshots.locate(snapshot_id, A, self.volume.encryption)
             node.lvm.create_snapshot(snapshot_id, self.volume.name,
                                      self.volume.id)
         self.world.set_snapshot(snapshot_id, status='available')
@@ -47,7 +46,7 @@ class Case(rotate_case.Case):
 
     def assert_own(self, uncommitted, key=None):
         """Its one secret is its own, or that of its type."""
-        recorded = rows.recorded(uncommitted).key
+        recorded = uncommitted.encryption.key
         header = self.world.headers[uncommitted.id]
         token, = header.tokens.values()
         self.assertEqual(key or recorded, recorded)

@@ -10,7 +10,6 @@ from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core.formats import cryptsetup_cli
 from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core import names
-from cinder_localclone.core import rows
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import headers
 from cinder_localclone.storage import cryptsetup
@@ -70,7 +69,7 @@ class RealCase(cryptsetup_case.CaseOfFiles):
         return self.world.secrets.kept[key][1]
 
     def key(self, volume=None):
-        return rows.recorded(volume or self.volume).key
+        return (volume or self.volume).encryption.key
 
     def opens(self, key, volume=None):
         try:

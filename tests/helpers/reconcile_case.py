@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A volume at rest, and its move, to be reconciled."""
 
-import types
 
 import testtools
 
 from cinder_localclone.core import names
 from tests import world as worlds
+from tests.world import images
 
 A, B = 'a@l', 'b@l'
 
@@ -30,7 +30,7 @@ class Base(testtools.TestCase):
     def exported(self, status, initiator='iqn.x', **more):
         """Cinder has a volume attached to a host over iSCSI."""
         self.volume.status = status
-        self.volume.volume_attachment = [types.SimpleNamespace(
+        self.volume.volume_attachment = [images.attachment(
             instance_uuid=None,
             connector={'host': 'x', 'initiator': initiator},
             connection_info=dict({

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A volume that moves, or has moved, to be reconciled."""
 
-import types
 
 import fixtures
 
 from cinder_localclone.core import names
 from tests.helpers import reconcile_case
 from tests import world as worlds
+from tests.world import images
 
 A, B = reconcile_case.A, reconcile_case.B
 
@@ -37,7 +37,7 @@ class Base(reconcile_case.Base):
         self.attach(A, B)
 
     def attach(self, *hosts):
-        self.volume.volume_attachment = [types.SimpleNamespace(
+        self.volume.volume_attachment = [images.attachment(
             connector={'host': host}, connection_info=None, mountpoint=None,
             instance_uuid='vm')
             for host in hosts]

@@ -84,6 +84,9 @@ class Real:
                  availability_zone=ZONES[A],
                  service_uuid=self.services[A]), **values)).id
 
+    def row(self, volume_id):
+        return base.cinder_volume(volume_id)
+
     def put(self, volume_id, **values):
         volume = objects.Volume.get_by_id(self.context, volume_id)
         volume.update(values)
@@ -148,6 +151,9 @@ class Simulated:
             dict(extra_specs=specs or {}, availability_zone=ZONES[A],
                  service_uuid=self.services[A]), **values)).id
 
+    def row(self, volume_id):
+        return self.world.volumes.get(volume_id)
+
     def put(self, volume_id, **values):
         for name, value in values.items():
             setattr(self.world.volumes[volume_id], name, value)
@@ -168,7 +174,7 @@ class Simulated:
         self.world.read.add(snapshot_id)
 
     def attach(self, volume_id, host, instance, told):
-        found = types.SimpleNamespace(
+        found = images.attachment(
             id=str(uuid.uuid4()), instance_uuid=instance, mountpoint=None,
             connector=host and {'host': host, 'initiator': 'iqn.' + host},
             connection_info=told if host else None,
@@ -262,7 +268,7 @@ class Contract:
     def seen(self):
         """All that the records tell."""
         db = types.SimpleNamespace(**self.plain)
-        volumes = [db.volumes.volume(each) for each in self.ids]
+        volumes = [self.rows.row(each) for each in self.ids]
         return ([each and self._columns(each) for each in volumes],
                 sorted(db.moves.readable_moves(),
                        key=lambda each: each.move_id),
@@ -291,6 +297,10 @@ class Contract:
         return found
 
     def told(self, *names, volume=None):
-        found = self.row(volume)
+        found = self.rows.row(volume or self.volume)
         values = tuple(getattr(found, name) for name in names)
         return values if len(names) > 1 else values[0]
+
+    def columns(self):
+        """The columns of the volume's row."""
+        return dict(zip(COLUMNS, self.told(*COLUMNS)))

@@ -9,6 +9,7 @@ from cinder.tests.unit import utils
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Event
 from cinder_localclone.db import attachments
+from cinder_localclone.db import base
 from cinder_localclone.db import database as db
 from tests.helpers import database
 
@@ -44,7 +45,8 @@ class Base(database.TestCase):
             lambda record: 'portal,1 iqn:%s 0' % record, AUTH, 'i')
 
     def reload(self):
-        return self.volumes.volume(self.volume.id)
+        """Cinder's object of the volume, as its row is now."""
+        return base.cinder_volume(self.volume.id)
 
     def drain(self, move):
         for event in (Event.SOURCE_DETACHED, Event.HYDRATED, Event.DRAINED):

@@ -3,7 +3,6 @@
 
 from cinder_localclone.core import names
 from cinder_localclone.core import pinning
-from cinder_localclone.core import rows
 from cinder_localclone.encryption import reencrypt
 from tests.helpers import attach_case
 from tests.helpers import encrypted_attach_case
@@ -23,7 +22,7 @@ class Case(encrypted_attach_case.Case):
         return self.world.headers[self.volume.id]
 
     def expected(self):
-        return pinning.recorded_in_row(rows.recorded(self.volume))
+        return pinning.recorded_in_row(self.volume.encryption)
 
     def use(self, node=None, host='a'):
         """A guest has it."""
@@ -48,12 +47,12 @@ class Case(encrypted_attach_case.Case):
 
     def assertWhole(self, node=None):
         """Nothing is left of it, and the row's secret opens the volume."""
-        key = self.world.secrets.kept[rows.recorded(self.volume).key][1]
+        key = self.world.secrets.kept[self.volume.encryption.key][1]
         self.assertEqual([key], list(self.header.slots.values()))
         token, = self.header.tokens.values()
         self.assertEqual(tuple(self.header.slots), token.keyslots)
         self.assertIsNone(self.header.under_way)
-        found = rows.recorded(self.world.volumes[self.volume.id])
+        found = self.world.volumes[self.volume.id].encryption
         self.assertEqual((self.header.digest, None),
                          (found.pin.digest, found.becoming))
         self.assertEqual(set(), {names.REENCRYPTED, names.PAUSED}

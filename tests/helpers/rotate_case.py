@@ -2,7 +2,6 @@
 """A volume whose key is replaced, in the simulated world."""
 
 from cinder_localclone.core import names
-from cinder_localclone.core import rows
 from cinder_localclone.encryption import rotate
 from tests.helpers import encrypted_case
 from tests.world import crypt
@@ -32,13 +31,13 @@ class Case(encrypted_case.Case):
         other = self.row()
         self.create(other)
         self.world.secrets.consumers.clear()
-        theirs = rows.recorded(other).key
+        theirs = other.encryption.key
         if not in_use:
             other.provider_id = None
         return theirs
 
     def key(self):
-        return rows.recorded(self.volume).key
+        return self.volume.encryption.key
 
     def rotate(self):
         rotate.rotate(self.a.node, self.volume.id)

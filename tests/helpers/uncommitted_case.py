@@ -25,7 +25,8 @@ class Case(testtools.TestCase):
         self.volume = self.world.row(A, status='creating')
 
     def create(self, host=A, volume=None):
-        create.create(self.world.nodes[host].node, volume or self.volume)
+        create.create(self.world.nodes[host].node,
+                      (volume or self.volume).id)
 
     def taken(self):
         """A user has it, with data; the tag is there yet."""

@@ -16,6 +16,7 @@ from cinder_localclone.driver import driver
 from cinder_localclone.service import assembly
 from tests.helpers import pages
 from tests import world as worlds
+from tests.world import images
 
 A, B = 'a@l', 'b@l'
 PACKAGE = 'cinder_localclone.'
@@ -72,7 +73,7 @@ class WalksTest(testtools.TestCase):
         volume, source, destination = (
             self.volume, self.world.nodes[A], self.world.nodes[B])
         volume.status, volume._context = 'attaching', None
-        volume.volume_attachment = [types.SimpleNamespace(
+        volume.volume_attachment = [images.attachment(
             id='1', instance_uuid='i', connector=None, connection_info=None,
             attach_status='attaching')]
         asked = driver.LocalCloneDriver.__new__(driver.LocalCloneDriver)

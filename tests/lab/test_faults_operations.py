@@ -23,6 +23,7 @@ from cinder_localclone.core.formats import cryptsetup_cli
 from cinder_localclone.core import names
 from cinder_localclone.core import pins
 from cinder_localclone.core.state import Event
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.core import volume_types
 from lab.core import process
 from lab.faults import cells
@@ -35,6 +36,7 @@ from lab.scenarios.repeated import OPERATIONS
 from lab.scenarios import requests
 from lab.scenarios import snapshot as snapshots
 from tests.helpers import records_case
+from tests.world import images
 
 ROOT = pathlib.Path(__file__).parents[2]
 V, SNAPSHOT, UNCOMMITTED, SHADOW = ['%s%s' % (letter * 8, '-0000' * 3 + '-'
@@ -58,8 +60,8 @@ READERS = {
     'links': {'targets'},
     'cryptsetup_keys': {'test', 'test_backup', 'test_ended'},
     'reencrypt_process': {'is_running', 'obstacle', 'running',
-                          'progress_output', 'stop_sessions'},
-    'sealed_keys': {'volumes'},
+                          'progress_output',
+                          'stop_sessions'}, 'sealed_keys': {'volumes'},
     'cryptsetup': {'damaged_copies', 'dump', 'luks_uuid', 'payload_sectors',
                    'version'},
     'header_backups': {'dump', 'listed', 'volumes'}}
@@ -138,7 +140,7 @@ class OwnersTest(testtools.TestCase):
         for args in (('g', 'volume-' + V), (UNCOMMITTED, 'node1', 'node2'),
                      ('g', '_snapshot-' + SNAPSHOT),
                      (types.SimpleNamespace(volume_id=V),),
-                     (types.SimpleNamespace(_name_id=None, id=UNCOMMITTED),)):
+                     (Volume.of(images.volume(UNCOMMITTED, 'a@l')),)):
             self.assertEqual(V, self.steps.volume(args))
         self.assertIsNone(self.steps.volume(('cinder-volumes', 30)))
 
@@ -341,7 +343,7 @@ class ScalingTest(testtools.TestCase):
                           ('g', 'volume-x', 100, 64, 30),
                           ('g', 'volume-x', names.crypt(V), 100, 200, 30)],
                          self.out)
-        self.assertEqual(100, self.bytes_to_write({}))
+        self.assertEqual(100, self.unfilled({}))
         self.assertEqual((1600, 'serial'), self.identity('/dev/sda'))
         self.assertEqual(1600, self.size('/dev/sda'))
         self.assertEqual(1600, self.size(names.crypt_path(V)))

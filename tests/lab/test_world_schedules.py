@@ -881,5 +881,6 @@ class PlantedTest(testtools.TestCase):
 
     def test_text_that_is_not_there(self):
         with testtools.ExpectedException(ValueError):
-            with planted.planted('core.rows', 'may_move', 'no such text', ''):
+            with planted.planted('core.volume', 'Row.may_move',
+                                 'no such text', ''):
                 pass

@@ -27,7 +27,7 @@ DATA_PATH = (
     'cmd/node/drain_plan.py', 'cmd/node/forget.py', 'core/attachments.py',
     'core/boot_plan.py', 'core/copies.py', 'core/expected.py',
     'core/header_notes.py', 'core/move_record.py', 'core/names.py',
-    'core/pins.py', 'core/pinning.py', 'core/rows.py',
+    'core/pins.py', 'core/pinning.py', 'core/rows.py', 'core/volume.py',
     'core/state.py', 'core/formats/cryptsetup_cli.py',
     'core/formats/dm_clone_metadata.py', 'core/formats/dm_ioctl.py',
     'core/formats/dm_tables.py', 'core/formats/luks_binary.py',

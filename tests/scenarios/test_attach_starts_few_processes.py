@@ -8,7 +8,6 @@ all that is asked for.
 
 import functools
 import sys
-import types
 from unittest import mock
 
 import testtools
@@ -17,6 +16,7 @@ from cinder_localclone.core import names
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import copying
 from cinder_localclone.volumes import uncommitted
+from tests.world import images
 from tests.world import machines
 
 A, B = 'a@l', 'b@l'
@@ -231,7 +231,7 @@ class SweepTest(Case):
             for _each in range(10):
                 volume = world.create_volume()
                 volume.encryption_key_id, volume.status = 'key', 'in-use'
-                volume.volume_attachment = [types.SimpleNamespace(
+                volume.volume_attachment = [images.attachment(
                     id=volume.id, connector={'host': 'b'},
                     connection_info={}, instance_uuid='i',
                     attach_status='attached')]

@@ -13,7 +13,6 @@ import oslo_messaging
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
-from cinder_localclone.core import rows
 from cinder_localclone.moves import remote_attachment
 from cinder_localclone.moves import source
 from cinder_localclone.service import rpc
@@ -536,7 +535,7 @@ class SnapshotCase(Case):
         self.snapshot_id = self.world.snapshot_row(self.volume)
         with node.lock(self.volume.id), node.lock(self.snapshot_id):
             node.snapshots.locate(self.snapshot_id, A,
-                                  rows.recorded(self.volume))
+                                  self.volume.encryption)
             node.lvm.create_snapshot(self.snapshot_id, self.volume.name,
                                      self.volume.id)
         self.world.set_snapshot(self.snapshot_id, status='available')

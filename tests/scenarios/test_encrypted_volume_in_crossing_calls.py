@@ -4,7 +4,6 @@
 from unittest import mock
 
 from cinder_localclone.core import exceptions
-from cinder_localclone.core import rows
 from cinder_localclone.volumes import operations
 from cinder_localclone.volumes import snapshots
 from tests.helpers import attach_case
@@ -29,7 +28,7 @@ class MigratedTest(encrypted_case.Case):
         left = self.world.row(A, provider_id=volume.provider_id)
         self.world.secrets.consumers.clear()  # as Vault, which keeps none
         self.delete(left)
-        self.assertIn(rows.recorded(volume).key, self.world.secrets.kept)
+        self.assertIn(volume.encryption.key, self.world.secrets.kept)
         self.assertEqual([], self.world.wrongs)
 
 

@@ -45,7 +45,7 @@ AEAD = {**SPECS, 'localclone:cipher': 'aegis128-random',
 #: Who shifts by 30, and why. All others ask state.backing_bytes.
 SHIFTS = {
     'core/state.py': 'backing_bytes itself',
-    'core/rows.py': 'the GiB of an LV whose row has not been changed yet',
+    'core/volume.py': 'the GiB of an LV whose row has not been changed yet',
     'core/formats/lvm_reports.py': 'the same of what has no row that could be '
     'asked',
     'core/boot_plan.py': 'the same of a move',
@@ -79,11 +79,11 @@ class RowsTest(testtools.TestCase):
     @ddt.unpack
     def test_what_a_row_says(self, text, extra):
         row = rows.Snapshot('s', 'v', 3, 'available', A, provider_id=text)
-        self.assertEqual(extra, rows.extra_bytes(row))
+        self.assertEqual(extra, row.extra_bytes)
         self.assertEqual((3 << 30) + extra, row.size_bytes)
         volume = worlds.World().row(A, 2, provider_id=text)
-        self.assertEqual(2 * GIB + extra, rows.backing_bytes(volume))
-        self.assertEqual(5 * GIB + extra, rows.backing_bytes(volume, 5))
+        self.assertEqual(2 * GIB + extra, volume.backing_bytes())
+        self.assertEqual(5 * GIB + extra, volume.backing_bytes(5))
 
     def test_one_that_is_not_understood(self):
         """It stays where it is, and keeps nobody else from anything."""
@@ -92,10 +92,9 @@ class RowsTest(testtools.TestCase):
         other = world.create_volume(A)
         a = world.nodes[A]
         volume.provider_id = 'lc2:luks3:?'
-        self.assertRaises(exceptions.NotPossible, rows.backing_bytes, volume)
+        self.assertRaises(exceptions.NotPossible, volume.backing_bytes)
         volume.status = 'available'
-        self.assertIn('is unknown', rows.why_it_stays(
-            volume, state.Asked.DRAIN, False))
+        self.assertIn('is unknown', volume.why_it_stays(state.Asked.DRAIN))
         a.stop(power=True)
         world.reconcile()
         self.assertEqual({names.handle(other.id)}, set(a.devices))
@@ -107,8 +106,7 @@ class RowsTest(testtools.TestCase):
     @ddt.unpack
     def test_an_extension_whose_service_died(self, lv_bytes, status):
         volume = worlds.World().row(A, provider_id=LUKS2, status='extending')
-        self.assertEqual(status,
-                         rows.status_after_death(volume, lv_bytes, False))
+        self.assertEqual(status, volume.after_death(lv_bytes))
 
 
 class Base(testtools.TestCase):
@@ -367,7 +365,7 @@ class ImagesTest(Base, local_clone_case.Base):
 
     def check_recorded(self, expected, volume):
         """As its image, but for its key."""
-        found = rows.recorded(volume)
+        found = volume.encryption
         self.assertNotEqual('key', found.key)
         self.assertEqual(expected, str(dataclasses.replace(
             found, key='key')))
@@ -384,7 +382,7 @@ class ImagesTest(Base, local_clone_case.Base):
         """Of the longer LV the newborn has what the row says."""
         with self.a.node.allocation_lock(), self.a.lock(self.volume.id):
             self.a.node.lvm.extend_lv(
-                self.volume.name, rows.backing_bytes(self.volume, 2))
+                self.volume.name, self.volume.backing_bytes(2))
         volume = self.born(A, 1, self.volume.id)
         self.assertEqual(BODY, self.size(self.a, names.handle(volume.id)))
 

@@ -12,7 +12,6 @@ import os
 import sys
 import threading
 import time
-import types
 from unittest import mock
 
 import ddt
@@ -41,6 +40,7 @@ from tests.helpers.export_rows import V
 from tests.helpers import specs
 from tests import world as worlds
 from tests.world import fake_lio
+from tests.world import images
 
 W = '00000003-0000-4000-8000-000000000000'
 
@@ -55,15 +55,12 @@ def attachment(host, portal=None, iqn='iqn.d', **more):
             'target_portal': portal, 'auth_method': 'CHAP',
             'auth_username': 'u', 'auth_password': 'p'} if portal else {
                 'driver_volume_type': 'local'})
-    return types.SimpleNamespace(**dict(found, **more))
+    return images.attachment(**dict(found, **more))
 
 
 def volume(*attachments, **more):
-    return types.SimpleNamespace(**dict(dict(
-        id=V, name='volume-' + V, name_id=V, size=1, host=B + '#p',
-        status='in-use', migration_status=None, replication_driver_data=None,
-        group_id=None, provider_id=None, encryption_key_id=None,
-        volume_attachment=list(attachments)), **more))
+    return images.volume(V, B, **dict(dict(
+        status='in-use', volume_attachment=list(attachments)), **more))
 
 
 def node(host, *portals):
@@ -115,8 +112,8 @@ class RuleTest(testtools.TestCase):
         # Its end has yet to be recorded there.
         self.assertEqual([], volume_attachments.with_stale_export(
             found, moving(Phase.MIGRATING, True), at))
-        self.assertEqual([], volume_attachments.with_stale_export(
-            found, None, node(E)))
+        self.assertEqual([], volume_attachments.with_stale_export(found, None,
+                                                                  node(E)))
 
     def test_an_address_that_was_changed_ends_no_connection(self):
         found = volume(attachment('d', 'old:3260', 'iqn:d'))
@@ -137,9 +134,9 @@ class RuleTest(testtools.TestCase):
         self.assertTrue(is_deferred.is_deferred)
         found = volume(attachment('e', 'old:3260', 'iqn:e'), host=E)
         ask = is_deferred, node(B, 'new:3260'), {'iqn:e', 'iqn:x'}
-        self.assertEqual(
-            {'iqn:x'},
-            volume_attachments.exports_without_attachment(found, *ask))
+        self.assertEqual({'iqn:x'},
+                         volume_attachments.exports_without_attachment(found,
+                                                                       *ask))
         self.assertEqual({'iqn:e', 'iqn:x'},
                          volume_attachments.exports_without_attachment(
                              volume(host=E), *ask))

@@ -22,6 +22,7 @@ from cinder_localclone.core import state
 from tests.helpers import attach_case
 from tests.helpers import encrypted_attach_case
 from tests.helpers import remote_case
+from tests.world import images
 
 #: What a request means that is as old as an attachment that is gone.
 EARLIER = {'an earlier one': {'host': 'b', 'initiator': 'iqn.b'}}
@@ -482,7 +483,7 @@ class TableTest(testtools.TestCase):
 
     def late(self, rule, before, now):
         volume = types.SimpleNamespace(volume_attachment=[
-            types.SimpleNamespace(id=each, connector=host)
+            images.attachment(id=each, connector=host)
             for each, host in now.items()])
         return rule(volume, X, before)
 

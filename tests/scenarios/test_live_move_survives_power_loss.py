@@ -2,7 +2,6 @@
 """Live migration with a stop at every moment, on either node."""
 
 import itertools
-import types
 
 import ddt
 
@@ -15,12 +14,13 @@ from cinder_localclone.moves import source
 from cinder_localclone.volumes import operations
 from tests.helpers import move_case
 from tests import world as worlds
+from tests.world import images
 
 A, B = move_case.A, move_case.B
 
 
 def attachment(host):
-    return types.SimpleNamespace(
+    return images.attachment(
         connector={'host': host} if host else None, connection_info=None,
         mountpoint=None, instance_uuid='vm')
 

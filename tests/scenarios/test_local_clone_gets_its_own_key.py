@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import itertools
 import logging
-import types
 from unittest import mock
 
 import ddt
@@ -18,7 +17,6 @@ from cinder_localclone.core.formats import cryptsetup_cli
 from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
-from cinder_localclone.core import rows
 from cinder_localclone.encryption import headers
 from cinder_localclone.encryption import operator
 from cinder_localclone.encryption import reencrypt
@@ -34,6 +32,7 @@ from tests.helpers import revert_case
 from tests import world as worlds
 from tests.world import crypt
 from tests.world import effects
+from tests.world import images
 from tests.world import reencryption as sim
 
 
@@ -44,7 +43,7 @@ class OwnKeyTest(Case):
     def test_own_key(self, of):
         uncommitted = self.born(of)
         self.assert_own(uncommitted)
-        self.assertNotEqual(self.old, rows.recorded(uncommitted).key)
+        self.assertNotEqual(self.old, uncommitted.encryption.key)
         self.assertWhole(self.volume)
         uncommitted.status = 'available'
         self.delete(uncommitted)
@@ -55,7 +54,7 @@ class OwnKeyTest(Case):
     def test_its_image_goes_meanwhile(self):
         uncommitted = self.born()
         self.delete(self.volume)
-        self.assertEqual([rows.recorded(uncommitted).key],
+        self.assertEqual([uncommitted.encryption.key],
                          list(self.world.secrets.kept))
 
     def test_keys_of_the_image_do_not_open_it(self):
@@ -110,7 +109,7 @@ class OwnKeyTest(Case):
         sim.end(self.a, self.volume.id)
         uncommitted = self.born(of)
         self.assert_own(uncommitted)
-        recorded = rows.recorded(uncommitted)
+        recorded = uncommitted.encryption
         self.assertEqual(
             (self.a.node.crypt.header(uncommitted.id).pin, None),
             (recorded.pin, recorded.becoming))
@@ -173,7 +172,7 @@ class OwnKeyTest(Case):
                 reencryption=luks_header.Reencryption(
                     0, 'checksum', False, 'aes-xts-plain64', 512))
         self.patch(crypt.SimCrypt, 'header', under_way)
-        recorded = rows.recorded(self.volume)
+        recorded = self.volume.encryption
         self.volume.provider_id = str(dataclasses.replace(
             recorded, becoming=dataclasses.replace(
                 recorded.pin, digest='')))
@@ -213,7 +212,7 @@ class OwnKeyTest(Case):
         """Its keys can't be changed yet: it shares that of its image."""
         self.reencrypt()
         uncommitted = self.born()
-        self.assertEqual(self.old, rows.recorded(uncommitted).key)
+        self.assertEqual(self.old, uncommitted.encryption.key)
         self.assertIn((self.old, 'volumes', uncommitted.id),
                       self.world.secrets.consumers)
 
@@ -353,7 +352,7 @@ class LateKeyTest(ReencryptedCase):
         with node.lock(uncommitted.id):
             node.handles.ensure_handle_on_lv(
                 uncommitted.id, uncommitted.name,
-                rows.backing_bytes(uncommitted))
+                uncommitted.backing_bytes())
         problems = ''.join(
             each['problem'] for each in headers.verify(node, uncommitted.id)
             if each['what'] == 'key')
@@ -364,15 +363,15 @@ class LateKeyTest(ReencryptedCase):
     @ddt.data(VOLUME, SNAPSHOT)
     def test_own_key(self, of):
         uncommitted = self.ended(of)
-        self.assertEqual(self.old, rows.recorded(uncommitted).key)
+        self.assertEqual(self.old, uncommitted.encryption.key)
         self.assertTrue(self.shown(uncommitted))
         self.assertFalse(self.shown(self.volume))
         self.sweep()
         self.assert_own(uncommitted)
         self.assertFalse(self.shown(uncommitted))
-        key = rows.recorded(uncommitted).key
+        key = uncommitted.encryption.key
         self.sweep()
-        self.assertEqual(key, rows.recorded(uncommitted).key)
+        self.assertEqual(key, uncommitted.encryption.key)
         self.assertEqual({self.old, key}, set(self.world.secrets.kept))
 
     @ddt.data((True, True), (True, False), (False, True))
@@ -381,7 +380,7 @@ class LateKeyTest(ReencryptedCase):
         """Its guest keeps it, open or not; its UUID stays."""
         uncommitted = self.begun()
         uncommitted.status = 'in-use'
-        uncommitted.volume_attachment = [types.SimpleNamespace(
+        uncommitted.volume_attachment = [images.attachment(
             id='1', connector=attach_case.ON_A, connection_info={
                 'driver_volume_type': 'local'}, attached_host='a',
             instance_uuid=None, attach_status='attached')]
@@ -393,7 +392,7 @@ class LateKeyTest(ReencryptedCase):
             uncommitted.status, uncommitted.volume_attachment = 'available', []
         sim.end(self.a, uncommitted.id)
         self.sweep()
-        self.assertNotEqual(self.old, rows.recorded(uncommitted).key)
+        self.assertNotEqual(self.old, uncommitted.encryption.key)
         self.assertIn(name, self.a.devices)
         self.assertEqual(self.volume.id,
                          self.world.headers[uncommitted.id].uuid)
@@ -408,7 +407,7 @@ class LateKeyTest(ReencryptedCase):
         with node.lock(uncommitted.id):
             node.handles.ensure_handle_on_lv(
                 uncommitted.id, uncommitted.name,
-                rows.backing_bytes(uncommitted))
+                uncommitted.backing_bytes())
             node.crypt.open(uncommitted.id,
                             self.world.secrets.kept[self.old][1])
             rotate.give_own_key_late(node, uncommitted.id)
@@ -420,8 +419,8 @@ class LateKeyTest(ReencryptedCase):
         uncommitted = self.ended()
         self.world.secrets.state = crypt.AWAY
         self.sweep()
-        self.assertIsNone(rows.recorded(uncommitted).becoming)
-        self.assertEqual(self.old, rows.recorded(uncommitted).key)
+        self.assertIsNone(uncommitted.encryption.becoming)
+        self.assertEqual(self.old, uncommitted.encryption.key)
         self.world.secrets.state = ''
         self.assertTrue(self.shown(uncommitted))
         self.sweep()
@@ -438,7 +437,7 @@ class LateKeyTest(ReencryptedCase):
             return get(own, key, *args)
         with mock.patch.object(crypt.SimKeys, 'get_again', refusing):
             self.sweep()
-        self.assertEqual(self.old, rows.recorded(uncommitted).key)
+        self.assertEqual(self.old, uncommitted.encryption.key)
         self.assertTrue(self.shown(uncommitted))
         self.sweep()
         self.assert_own(uncommitted)
@@ -449,10 +448,10 @@ class LateKeyTest(ReencryptedCase):
                                side_effect=self.AWAY):
             self.sweep()
         rotate.rotate(self.a.node, uncommitted.id)
-        key = rows.recorded(uncommitted).key
+        key = uncommitted.encryption.key
         self.assertFalse(self.shown(uncommitted))
         self.sweep()
-        self.assertEqual(key, rows.recorded(uncommitted).key)
+        self.assertEqual(key, uncommitted.encryption.key)
 
     def test_clone_of_the_clone(self):
         """Made after the end, before the clone has its own key."""
@@ -460,7 +459,7 @@ class LateKeyTest(ReencryptedCase):
         with mock.patch.object(rotate, 'give_own_key_late',
                                side_effect=self.AWAY):
             self.sweep()
-        self.assertTrue(rows.recorded(uncommitted).shares_key)
+        self.assertTrue(uncommitted.encryption.shares_key)
         self.volume = uncommitted
         self.assert_own(self.born())
 
@@ -479,14 +478,14 @@ class LateKeyTest(ReencryptedCase):
         self.create(volume)
         volume.status = 'available'
         uncommitted = self.begun(key='type:ours')
-        self.assertFalse(rows.recorded(uncommitted).shares_key)
+        self.assertFalse(uncommitted.encryption.shares_key)
 
     def test_type_takes_the_secret_by_now(self):
         uncommitted, kept = self.ended(), self.world.secrets.kept
         kept[self.old] = 'for all', kept[self.old][1]
         uncommitted.extra_specs['localclone:key'] = 'type:' + self.old
         self.sweep()
-        self.assertEqual(self.old, rows.recorded(uncommitted).key)
+        self.assertEqual(self.old, uncommitted.encryption.key)
         self.assertFalse(self.shown(uncommitted))
 
     @ddt.data('kill', 'cut')
@@ -504,7 +503,7 @@ class LateKeyTest(ReencryptedCase):
             except effects.Stopped:
                 self.a.dead = False
                 self.world.stop_at = ()
-                recorded = rows.recorded(uncommitted).key
+                recorded = uncommitted.encryption.key
                 self.assertIn(self.world.secrets.kept[recorded][1],
                               self.world.headers[
                                   uncommitted.id].slots.values())
@@ -532,16 +531,16 @@ class CopiesTest(Case):
         reencrypt.start(node, self.volume.id, reencrypt.Wish(
             cipher='serpent-xts-plain64'))
         sim.go_on(self.a, self.volume.id)
-        self.before = rows.recorded(self.volume)
+        self.before = self.volume.encryption
         self.snapshot_id = self.world.snapshot_row(self.volume)
         snapshots.create(self.a.reconciler, self.snapshot_id,
                          self.volume.id, 0)
         self.world.set_snapshot(self.snapshot_id, status='available')
-        self.assertEqual(self.before, rows.recorded(
-            node.snapshots.snapshot(self.snapshot_id)))
+        self.assertEqual(self.before, node.snapshots.snapshot(
+            self.snapshot_id).encryption)
 
     def pins(self, volume):
-        found = rows.recorded(self.world.volumes[volume.id])
+        found = self.world.volumes[volume.id].encryption
         return found.pin, found.becoming
 
     def ends(self, volume):
@@ -619,12 +618,12 @@ class SpaceTest(ReencryptedCase):
         uncommitted = self.row()
         self.bear(uncommitted)
         uncommitted.status = 'available'
-        self.assertEqual('', rows.recorded(uncommitted).becoming.digest)
+        self.assertEqual('', uncommitted.encryption.becoming.digest)
         with mock.patch.object(events, 'say', autospec=True):
             self.assertIn(uncommitted.id, self.look_with(False))
         self.assertNotIn(uncommitted.id, self.a.reencrypting)
         self.assertEqual(self.world.headers[uncommitted.id].under_way.digest,
-                         rows.recorded(uncommitted).becoming.digest)
+                         uncommitted.encryption.becoming.digest)
 
 
 @ddt.ddt

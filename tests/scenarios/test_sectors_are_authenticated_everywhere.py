@@ -16,7 +16,6 @@ from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import luks_integrity
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
-from cinder_localclone.core import rows
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import devices
 from cinder_localclone.storage.privsep import cryptsetup
@@ -192,7 +191,7 @@ class CreateTest(Case):
     def test_create_and_delete(self):
         volume = self.of()
         self.create(volume)
-        recorded = rows.recorded(volume)
+        recorded = volume.encryption
         self.assertEqual((81 << 20, True), (
             recorded.header_bytes, recorded.authenticated))
         self.assertEqual(GIB + (81 << 20), self.a.disk.size(volume.name))
@@ -379,7 +378,7 @@ class ImagesTest(local_clone_case.Base):
                 'localclone:' + name: value
                 for name, value in TYPE.items()}))
         clone._check_image(
-            world.nodes[A].node, volume, 'x', rows.recorded(source),
+            world.nodes[A].node, volume, 'x', source.encryption,
             source.size)
 
     def test_of_the_same_size(self):
@@ -412,7 +411,7 @@ class BornTest(own_key_case.Case):
         for of in (own_key_case.VOLUME, own_key_case.SNAPSHOT):
             uncommitted = self.born(of, **TYPE)
             self.assert_own(uncommitted)
-            recorded = rows.recorded(uncommitted)
+            recorded = uncommitted.encryption
             self.assertEqual((81 << 20, True), (
                 recorded.header_bytes, recorded.authenticated))
             self.assertEqual('aead',

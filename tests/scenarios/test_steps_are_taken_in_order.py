@@ -11,7 +11,6 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core import names
 from cinder_localclone.core import pinning
-from cinder_localclone.core import rows
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import boot_notes
 from cinder_localclone.encryption import devices
@@ -96,31 +95,30 @@ class OrderTest(testtools.TestCase):
             self.step(module, name)
         self.step(migrate, '_migrated', mock.Mock(volume_attachment=[]))
         self.step(cleanup, 'pending_here', ['left'])
-        self.step(rows, 'handle_id', 'v')
-        self.step(rows, 'backing_bytes', 1)
-        migrate.create_copy(self.node, mock.MagicMock(provider_id=None))
+        migrate.create_copy(self.node, mock.MagicMock(
+            provider_id=None, handle_id='v'))
 
     def test_copy_that_is_refused_removes_nothing(self):
         self.step(policy, 'check_copy',
                   error=encryption_exceptions.EncryptionChange(volume='v'))
         self.assertRaises(encryption_exceptions.EncryptionChange, self.copy)
-        self.assertEqual(['handle_id', '_migrated', 'check_copy'], self.steps)
+        self.assertEqual(['_migrated', 'check_copy'], self.steps)
 
     def test_copy_where_a_move_has_left_something(self):
         """Its handle may be what is left."""
         self.step(policy, 'check_copy')
         self.copy()
         self.assertEqual(
-            ['handle_id', '_migrated', 'check_copy', 'pending_here',
-             'take_down', '_check_handle', 'backing_bytes', 'create_lv'],
-            self.steps)
+            ['_migrated', 'check_copy', 'pending_here', 'take_down',
+             '_check_handle',
+             'create_lv'], self.steps)
 
     def test_volume_with_the_secret_of_its_type_that_was_not_created(self):
         """What this node has of it goes; the secret stays."""
         self.step(policy, '_drop_here')
         self.step(policy, 'key_of_type', 'shared')
-        self.step(rows, 'recorded', volume_types.Recorded(1, 'shared'))
-        row = mock.MagicMock(host='h')
+        row = mock.MagicMock(
+            host='h', encryption=volume_types.Recorded(1, 'shared'))
         self.node.volumes.volume.return_value = row
         policy.give_back(self.node, row)
         self.assertEqual(['_drop_here', 'key_of_type'],
@@ -131,14 +129,14 @@ class OrderTest(testtools.TestCase):
     def test_secret_is_noted_when_the_header_has_it(self):
         change = mock.Mock(shared=set())
         self.node.crypt.header.return_value.reencryption = False
-        self.step(rows, 'recorded', volume_types.Recorded(1, 'k'))
         self.step(pinning, 'check')
         self.step(pinning, 'after_reencryption', volume_types.Recorded(1, 'k'))
         self.step(rotate, '_strip', mock.Mock(key='k'))
         self.step(rotate, '_token')
         self.step(rotate, 'Change', change)
         self.node.volumes.wanted_encryption.return_value = None
-        rotate.give_own_key(self.node, mock.MagicMock())
+        rotate.give_own_key(self.node, mock.MagicMock(
+            encryption=volume_types.Recorded(1, 'k')))
         self.assertEqual(['node.keys.create', 'announce', 'go_on',
                           'note_key'], [
             name for name, *_what in change.method_calls])

@@ -13,7 +13,6 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
-from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.encryption import boot_notes
 from cinder_localclone.encryption import rotate
@@ -129,7 +128,7 @@ class UnsettledTest(deferred_case.Case):
             survey.Survey(self.here.sim_lvm.lvs(), {}), upkeep.noted_of(
                 self.here.node.crypt,
                 self.here.node.sessions.recorded_remotes()))
-        self.assertEqual(rows.recorded(self.guest.volume).key,
+        self.assertEqual(self.guest.volume.encryption.key,
                          known[self.guest.id][1])
         self.here.reconciler.reconcile_moves()  # settles what was noted
         self.assertEqual({}, self.here.disk.remotes)
@@ -156,9 +155,9 @@ class UnsettledTest(deferred_case.Case):
     def test_key_was_changed_meanwhile(self):
         """The look does not note the secret of before."""
         volume = self.guest.volume
-        old, key = self.keys(), rows.recorded(volume).key
+        old, key = self.keys(), volume.encryption.key
         volume.provider_id = volume.provider_id.replace(key, key[::-1])
-        self.assertNotEqual(key, rows.recorded(volume).key)
+        self.assertNotEqual(key, volume.encryption.key)
         self.here.reconciler.reconcile_moves()
         self.assertEqual({}, self.here.disk.remotes)
         self.assertEqual(1, len(self.keys()))
@@ -281,7 +280,7 @@ class RecordGoesTest(UnsettledTest):
         def settle(*args, **more):
             settled = real(*args, **more)
             here.sim_handles.ensure_handle_on_lv(
-                volume.id, volume.name, rows.backing_bytes(volume),
+                volume.id, volume.name, volume.backing_bytes(),
                 swaps=False)
             return settled
         with mock.patch.object(boot_notes, 'correct_note', settle):
@@ -377,7 +376,8 @@ class UnknownRowTest(attach_case.Base):
 
     def test_row_that_is_not_understood(self):
         self.volume.provider_id = crypt.recorded('k').replace('k', '\n\n')
-        self.assertRaises(exceptions.NotPossible, rows.recorded, self.volume)
+        self.assertRaises(
+            exceptions.NotPossible, getattr, self.volume, 'encryption')
         self.a.remotes[self.volume.id] = B
         remote_attachment.sweep(self.a.node)
         self.assertEqual({}, self.a.remotes)

@@ -42,11 +42,11 @@ FAULTS = {
         '(recorded.token, recorded.committed) != (\n'
         '                move.token, move.committed)', 'False'),
     'swap weakened: may always move': (
-        'core.rows', 'may_move', 'if asked_by is state.Asked.ATTACH:',
+        'core.volume', 'Row.may_move', 'if asked_by is state.Asked.ATTACH:',
         'return True\n    if asked_by is state.Asked.ATTACH:'),
     'stale row: home not read again': (
         'core.node', 'volume_at_home',
-        'or not rows.is_home(volume, node.host)', ''),
+        'or volume.home != node.host', ''),
     'stale row: deletion': (
         'volumes.delete', 'delete',
         '    with _locked(node, volume_id):\n'
@@ -55,13 +55,12 @@ FAULTS = {
         '    with _locked(node, volume_id):\n'),
     'intent after acting: snapshot': (
         'volumes.snapshots', 'take',
-        'node.snapshots.locate(\n'
-        '                snapshot_id, node.host, rows.recorded(volume))\n'
+        'node.snapshots.locate(snapshot_id, node.host, volume.encryption)\n'
         '            node.lvm.create_snapshot('
         'snapshot_id, volume.name, volume.id)',
         'node.lvm.create_snapshot(snapshot_id, volume.name, volume.id)\n'
-        '            node.snapshots.locate(\n'
-        '                snapshot_id, node.host, rows.recorded(volume))'),
+        '            node.snapshots.locate('
+        'snapshot_id, node.host, volume.encryption)'),
     'check removed: a volume is made once': (
         'volumes.uncommitted', 'being_created',
         'if row.name in node.lvm.lvs():', 'if False:'),
@@ -72,7 +71,7 @@ FAULTS = {
         'moves.remote_attachment', 'is_being_attached',
         'node.attachments.any_newer(\n'
         '            [each.id for each in unsaid], ATTACHING)',
-        'any((each.updated_at or each.created_at)\n'
+        'any(each.created_at\n'
         "            > __import__('oslo_utils.timeutils').timeutils.utcnow()\n"
         "            - __import__('datetime').timedelta(seconds=ATTACHING)\n"
         '            for each in unsaid)'),

@@ -17,7 +17,6 @@ from cinder_localclone.core.interfaces import crypt as crypt_interfaces
 from cinder_localclone.core import names
 from cinder_localclone.core import pinning
 from cinder_localclone.core import pins
-from cinder_localclone.core import rows
 from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
 from tests.world import disks
@@ -84,7 +83,7 @@ def authenticate(world, volume):
 
 def pin_again(world, volume, **more):
     """The row says what the header is by now, as an operation would."""
-    recorded = rows.recorded(volume)
+    recorded = volume.encryption
     assert recorded
     volume.provider_id = str(dataclasses.replace(
         recorded, pin=_as_header(world.headers[volume.id]).pin,

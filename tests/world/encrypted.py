@@ -11,7 +11,6 @@ import typing
 
 from cinder_localclone.core.interfaces import records
 from cinder_localclone.core import names
-from cinder_localclone.core import rows
 from cinder_localclone.encryption import operator
 from tests.world import crypt
 from tests.world import disks
@@ -54,13 +53,13 @@ class Events:
     @staticmethod
     def top(volume):
         """The device that a guest has of a volume."""
-        return (names.crypt if rows.recorded(volume) else names.handle)(
+        return (names.crypt if volume.encryption else names.handle)(
             volume.id)
 
     def _operate(self, number, method, **more):
         """The operator asks for something, at the volume's home."""
         volume = self.volume(number, 'available', 'in-use')
-        if volume is None or not rows.recorded(volume):
+        if volume is None or not volume.encryption:
             return False
         self.say('%s of %s', method, volume.id[:4])
         self.ask(volume.host.partition('#')[0], lambda node: getattr(
@@ -128,7 +127,7 @@ class Events:
 def check(world):
     """The secret that the row of a volume names opens it, at each moment."""
     for volume in world.volumes.values():
-        recorded = rows.recorded(volume)
+        recorded = volume.encryption
         header = world.headers.get(volume.id)
         if (not recorded or header is None or header.digest == crypt.FORGED
                 or volume.status not in WHOLE):

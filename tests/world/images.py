@@ -9,6 +9,7 @@ import typing
 import uuid
 
 from cinder_localclone.core import rows
+from cinder_localclone.core import volume as core_volume
 
 #: What a snapshot has that LVM has not taken yet: that of a later moment.
 LATE = 'late'
@@ -25,10 +26,44 @@ def now():
 
 
 class Row(types.SimpleNamespace):
-    """A volume's row, which says when it was written last."""
+    """A volume's row, which says when it was written last.
+
+    Beside its columns it has what the value has that is made of it now.
+    """
 
     def __setattr__(self, name, value):
         self.__dict__.update({name: value, 'updated_at': now()})
+
+    def __getattr__(self, name):
+        if name in core_volume.COLUMNS or not hasattr(
+                core_volume.Row, name):
+            raise AttributeError(name)
+        return getattr(core_volume.Row.of(self), name)
+
+
+def volume(volume_id, home, **columns):
+    """Return the row of a volume that is about to be created by a node."""
+    return Row(**{
+        'id': volume_id, 'name_id': volume_id, 'name': 'volume-' + volume_id,
+        'host': home + '#p', 'size': 1, 'status': 'creating',
+        'attach_status': 'detached', 'volume_attachment': [],
+        'migration_status': None, 'previous_status': None,
+        'replication_driver_data': None, 'provider_id': None,
+        'encryption_key_id': None, 'volume_type_id': None, 'extra_specs': {},
+        'group_id': None, 'source_volid': None, 'use_quota': True,
+        'availability_zone': 'zone', 'service_uuid': None, 'updated_at': None,
+        'project_id': 'project', 'user_id': 'user', 'display_name': '',
+        **columns})
+
+
+def attachment(**columns):
+    """Return the row of an attachment, of a server unless the columns differ.
+    """
+    return types.SimpleNamespace(**{
+        'id': str(uuid.uuid4()), 'instance_uuid': None,
+        'attach_status': 'attached', 'mountpoint': None, 'connector': None,
+        'connection_info': None, 'created_at': now(), 'updated_at': None,
+        **columns})
 
 
 def _text(encryption):
@@ -51,20 +86,11 @@ class WorldImages:
 
     def row(self, host, size=1, **more):
         """A volume that Cinder is about to have created by a node."""
-        volume_id = str(uuid.uuid4())
-        volume = Row(**dict({
-            'id': volume_id, 'host': host + '#p', 'size': size,
-            'status': 'creating', 'migration_status': None, 'group_id': None,
-            'replication_driver_data': None, 'volume_attachment': [],
-            'name_id': volume_id, 'name': 'volume-' + volume_id,
-            'availability_zone': self.zone_of(host), 'source_volid': None,
-            'previous_status': None,
-            'service_uuid': self.service_of(host), 'updated_at': None,
-            'use_quota': True, 'attach_status': 'detached',
-            'provider_id': None, 'extra_specs': {},
-            'encryption_key_id': None}, **more))
-        self.volumes[volume_id] = volume
-        return volume
+        found = volume(str(uuid.uuid4()), host, **dict({
+            'size': size, 'availability_zone': self.zone_of(host),
+            'service_uuid': self.service_of(host)}, **more))
+        self.volumes[found.id] = found
+        return found
 
     def snapshot_row(self, volume):
         """A snapshot that Cinder is about to have taken."""

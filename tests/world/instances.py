@@ -9,7 +9,6 @@ up, repeats or loses requests, and takes guests for dead that run.
 
 import copy
 import random as randoms
-import types
 import typing
 
 from cinder import exception
@@ -17,6 +16,7 @@ from oslo_db import exception as db_exc
 
 from cinder_localclone.core import names
 from tests.world import disks
+from tests.world import images
 from tests.world import scheduler as schedulers
 from tests.world import seeded
 from tests.world import troubles
@@ -82,7 +82,7 @@ class Instances:
 
     def _reserve(self, volume, instance):
         """An attachment that names no host yet."""
-        new = types.SimpleNamespace(
+        new = images.attachment(
             id=str(schedulers.uuid.uuid4()), instance_uuid=instance,
             connection_info=None, mountpoint=None, connector=None,
             attach_status='reserved', left=False,

@@ -47,6 +47,7 @@ from tests.helpers import callers
 from tests.helpers import configured
 from tests import world as worlds
 from tests.world import dm_kernel
+from tests.world import images
 from tests.world import peers
 from tests.world import records
 
@@ -497,7 +498,7 @@ class Machines(fixtures.Fixture):
     def attach(self, volume, where):
         """What a service does when Nova asks for a volume."""
         volume.status = 'attaching'
-        attachment = types.SimpleNamespace(
+        attachment = images.attachment(
             id='1', instance_uuid='i', connector=None, connection_info=None,
             attach_status='attaching')
         volume.volume_attachment = [attachment]

@@ -16,7 +16,6 @@ from cinder_localclone.core.formats import survey
 from cinder_localclone.core.interfaces import records as interfaces
 from cinder_localclone.core import names
 from cinder_localclone.core.node import Node
-from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import refill
@@ -156,10 +155,10 @@ class World(images.WorldImages):
     def create_volume(self, host, holes=(), **more):
         """:param holes: regions that nothing is written to"""
         volume = self.row(host, status='available', **more)
-        node, size = self.nodes[host], rows.backing_bytes(volume)
+        node, size = self.nodes[host], volume.backing_bytes()
         node.disk.create(volume.name, volume.id, [
             disks.ZERO if n in holes else '%s%d' % (volume.id[:4], n)
-            for n in range(disks.regions(size))], rows.extra_bytes(volume))
+            for n in range(disks.regions(size))], volume.extra_bytes)
         node.disk.cut(volume.name, size)
         if volume.encryption_key_id:
             node.lvs[volume.name][0] = upper_devices.HEADER

@@ -23,6 +23,7 @@ from cinder_localclone.core import node as nodes
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.core import statuses
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.core import volume_types
 
 #: What commit swaps, beside the name of the LV.
@@ -69,8 +70,7 @@ class Base:
     @staticmethod
     def _read(row):
         """As it is now: what was read does not follow the row."""
-        return row and _copied(row, volume_attachment=[
-            _copied(each) for each in row.volume_attachment])
+        return row and Volume.of(row)
 
     def _at(self, host):
         return [row for row in self.world.volumes.values()
@@ -142,8 +142,7 @@ class SimMoves(Base, records.Moves):
         row = self.world.volumes.get(volume.id)
         if (row is None or row.host != volume.host
                 or self._current(volume.id)
-                or not rows.may_move(
-                    row, asked_by, rows.is_migrated_by_cinder(row))):
+                or not row.may_move(asked_by)):
             raise exceptions.StaleMove(volume=volume.id)
         record = types.SimpleNamespace(
             host=host, availability_zone=row.availability_zone,
@@ -156,7 +155,7 @@ class SimMoves(Base, records.Moves):
             volume.id, move_id, token, False, _service(row.host),
             _service(host), row.name, _lv_name(move_id), row.size,
             locate(move_id), auth, initiator, row.size, asked_by,
-            rows.extra_bytes(row))
+            row.extra_bytes)
         return self._move(move_id)
 
     def advance(self, move, event):
@@ -208,7 +207,7 @@ class SimMoves(Base, records.Moves):
         del self.world.record_rows[move.move_id]
         volume = self.world.volumes.get(move.volume_id)
         if (event is state.Event.SOURCE_REMOVED and volume
-                and not rows.is_migrated_by_cinder(volume)):
+                and not volume.is_migrated_by_cinder):
             volume.migration_status = 'success'
 
     def _move(self, move_id):
@@ -265,7 +264,9 @@ class SimVolumes(Base, records.Volumes):
         self._take_service(volume, new)
 
     def wanted_encryption(self, volume, new=False):
-        return volume_types.parse(volume.extra_specs, new)
+        row = self.world.volumes.get(volume.id) or (
+            self.world.deleted.get(volume.id))
+        return volume_types.parse(row.extra_specs if row else {}, new)
 
     def set_encryption(self, volume, encryption):
         row = self.world.volumes.get(volume.id)
@@ -290,7 +291,7 @@ class SimVolumes(Base, records.Volumes):
         if recorded.host.partition('#')[0] != host:
             recorded.host = '%s#%s' % (host, _pool(recorded.host))
             self._take_service(recorded, host)
-        if rows.recorded(recorded) != encryption:
+        if recorded.encryption != encryption:
             recorded.provider_id = _text(encryption)
         return self.volume(volume.id)
 
@@ -305,9 +306,9 @@ class SimVolumes(Base, records.Volumes):
                 if self.world.has_service(host)
                 and row.service_uuid == self.world.service_of(host)
                 and row.status not in statuses.BEING_CREATED
-                and not rows.is_home(row, host)
+                and row.home != host
                 and names.same_backend(names.service_host(row.host), host)
-                and not rows.is_migrated_by_cinder(row)]
+                and not row.is_migrated_by_cinder]
 
     def correct_home(self, volume, host):
         row = self.world.volumes.get(volume.id)
@@ -418,7 +419,7 @@ class SimSecrets(Base, records.Secrets):
         gone = set(without)
         volumes = [(row.host, row.provider_id)
                    for row in self.world.volumes.values()
-                   if row.id not in gone and not rows.visible_id(row)]
+                   if row.id not in gone and not row.visible_id]
         snapshots = [(each.node, each.provider_id)
                      for each in self.world.snapshots.values()
                      if not each.deleted]
@@ -527,8 +528,7 @@ class SimInterrupted(Base, records.Interrupted):
         row = self.world.volumes.get(volume_id)
         if row is None or _service(row.host) != host:
             return None
-        before, after = row.status, rows.status_after_death(
-            row, sizes.get(row.name), rows.is_migrated_by_cinder(row))
+        before, after = row.status, row.after_death(sizes.get(row.name))
         if after:
             row.status = after
         if after and before == 'reverting':

@@ -16,7 +16,6 @@ from cinder_localclone.core.formats import thin_map
 from cinder_localclone.core.interfaces import storage
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
-from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from tests.world import disks
 from tests.world import images
@@ -146,7 +145,7 @@ class SimLvm(_Sim, storage.Lvm):
         """Whole GiB, and what the encryption of the volume takes."""
         volume = self.node.world.volumes[volume_id]
         self._insist((size - extra) % disks.GIB == 0
-                     and extra == rows.extra_bytes(volume),
+                     and extra == volume.extra_bytes,
                      'an LV of %d bytes, %d of them extra', size, extra)
 
     def create_snapshot(self, snapshot_id, origin, volume_id):

@@ -6,7 +6,6 @@ request to the home that it has read with it; whoever is there gets it, now or
 when the service has started again.
 """
 
-import types
 
 from cinder import exception
 
@@ -16,6 +15,7 @@ from cinder_localclone.core import statuses
 from cinder_localclone.volumes import delete
 from cinder_localclone.volumes import migrate
 from tests.world import effects
+from tests.world import images
 from tests.world import nodes
 from tests.world import records
 
@@ -92,7 +92,7 @@ class World(nodes.World):
         elif self.request == 'extend':
             volume.status = statuses.FREE
         elif self.request == 'attach':
-            volume.volume_attachment = [types.SimpleNamespace(
+            volume.volume_attachment = [images.attachment(
                 id='of ' + volume.id, instance_uuid='vm', connector=None,
                 connection_info=None)]
             home.connect(

@@ -14,7 +14,6 @@ from cinder import exception
 from oslo_db import exception as db_exc
 
 from cinder_localclone.core import names
-from cinder_localclone.core import rows
 from cinder_localclone.moves import cleanup
 from cinder_localclone.volumes import migrate
 from cinder_localclone.volumes import uncommitted
@@ -396,7 +395,7 @@ class Cloud(encrypted.Events, instances.Instances):
                     lv = self.home(volume).lvs[volume.name]
                     lv[:] = [disks.ZERO if each == disks.EMPTY else each
                              for each in lv]
-                    if blank and rows.recorded(volume):
+                    if blank and volume.encryption:
                         self.data[volume.id] = Data(encrypted.data_of(lv))
         self.manager(host, create, volume)
 
@@ -471,7 +470,7 @@ class Cloud(encrypted.Events, instances.Instances):
                           status=self._usable(volume, before))
             finally:
                 self.data[volume.id].grow(
-                    disks.regions(rows.backing_bytes(volume)))
+                    disks.regions(volume.backing_bytes()))
         self.manager(volume.host.partition('#')[0], extend)
 
     @staticmethod

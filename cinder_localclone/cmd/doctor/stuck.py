@@ -20,9 +20,9 @@ from cinder_localclone.core import names
 if typing.TYPE_CHECKING:
     from cinder_localclone.db import inventory
 
-#: Least age of the statuses for :func:`interrupted_operations`, in seconds. By then the
-#: sweeps of the node have repaired a status, if they can. The database query
-#: applies this limit.
+#: Least age of the statuses for :func:`interrupted_operations`, in seconds. By
+#: then the sweeps of the node have repaired a status, if they can. The database
+#: query applies this limit.
 PATIENCE = 1800
 #: Remedies for an interrupted operation: by the phase of a move, or else by
 #: ``what`` of :class:`.inventory.Unended`.

@@ -8,10 +8,8 @@ import typing
 from cinder_localclone.cmd import base
 from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
-from cinder_localclone.core import rows
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.service import operator as backends
-
-Volume = typing.Any
 
 
 class Command(base.Command):
@@ -41,7 +39,7 @@ class Command(base.Command):
     def is_encrypted(self, volume: Volume) -> bool:
         """Return whether the command accepts a volume."""
         return self.is_by_driver(volume) or (
-            self.by_nova and rows.is_encrypted_by_nova(volume))
+            self.by_nova and volume.is_encrypted_by_nova)
 
     @staticmethod
     def is_by_driver(volume: Volume) -> bool:
@@ -50,7 +48,7 @@ class Command(base.Command):
         Unreadable rows count: the volume's home reports the error.
         """
         try:
-            return bool(rows.recorded(volume))
+            return bool(volume.encryption)
         except exceptions.NotPossible:
             return True
 

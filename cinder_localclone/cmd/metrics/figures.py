@@ -22,7 +22,6 @@ from cinder_localclone.core import copies
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import inspection
 from cinder_localclone.core import names
-from cinder_localclone.core import rows
 from cinder_localclone.core import state
 
 #: The phases of a move, as ``cinder-localclone move list`` shows them.
@@ -208,8 +207,7 @@ class Figures:
     def _of_database(self, said: sources.Database) -> None:
         for host, alive in said.services.items():
             self._add('service_up', alive, service=host)
-        own = [row for row in said.volumes
-               if rows.is_home(row, self._host)]
+        own = [row for row in said.volumes if row.home == self._host]
         self._add('volumes', len(own))
         self._add('volumes_bytes', units.Gi * sum(row.size for row in own))
         self._add('moves_unreadable', said.unreadable)
@@ -361,7 +359,7 @@ def record_of(host: str, said: sources.Database) -> inspection.Record:
     """
     return inspection.Record(
         host, [row for row in said.volumes
-               if rows.is_home(row, host)],
+               if row.home == host],
         [each.move for each in said.moves
          if host in (each.move.source, each.move.destination)],
         said.snapshots,

@@ -11,9 +11,8 @@ from cinder_localclone.cmd import base
 from cinder_localclone.cmd.move import listing as moves
 from cinder_localclone.core import errors
 from cinder_localclone.core.formats import lvm_reports
-from cinder_localclone.core import objects
-from cinder_localclone.core import rows
 from cinder_localclone.core import state
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.service import operator as backends
 from cinder_localclone.service import options
 
@@ -84,14 +83,13 @@ class Draining:
                 self._backend.db, self._host):
             host = self._choose(volume, targets, coming)
             if host:
-                coming[host] = (
-                    coming.get(host, 0) + rows.backing_bytes(volume))
+                coming[host] = coming.get(host, 0) + volume.backing_bytes()
                 planned.append((volume.id, 'moves', 'to %s.' % host))
             else:
                 self.failed[volume.id] = self._no_space()
         return planned
 
-    def _choose(self, volume: objects.Volume,
+    def _choose(self, volume: Volume,
                 targets: 'dict[str, drain_plan.Target]',
                 coming: dict[str, int]) -> str | None:
         return self._plans.choose(

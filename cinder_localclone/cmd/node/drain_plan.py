@@ -10,9 +10,9 @@ import dataclasses
 
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.interfaces import records
-from cinder_localclone.core import objects
-from cinder_localclone.core import rows
 from cinder_localclone.core import state
+from cinder_localclone.core.volume import Attachment
+from cinder_localclone.core.volume import Volume
 
 #: Holders with a known end, without any action.
 COPIED_TO = 'copied to it'
@@ -50,14 +50,14 @@ class Target:
     zone: str
 
 
-def at_home(db: records.Database, host: str) -> list[objects.Volume]:
+def at_home(db: records.Database, host: str) -> list[Volume]:
     """Return the volumes of a node, in the order of their moves."""
     return sorted((volume for volume in db.volumes.volumes_of(host)
-                   if rows.is_home(volume, host)),
+                   if volume.home == host),
                   key=lambda volume: (volume.size, volume.id))
 
 
-def to_move_away(db: records.Database, host: str) -> list[objects.Volume]:
+def to_move_away(db: records.Database, host: str) -> list[Volume]:
     """Return the volumes ready to move away."""
     moves = _under_way(db, host)
     return [volume for volume in at_home(db, host)
@@ -94,7 +94,7 @@ def _under_way(db: records.Database, host: str
             if not move.is_over}
 
 
-def _held(volume: objects.Volume, move: state.Move | None) -> Held | None:
+def _held(volume: Volume, move: state.Move | None) -> Held | None:
     if volume.volume_attachment:
         return Held(volume.id, 'attached', 'to %s. Migrate the instance: the '
                     'volume moves with it.' % ', '.join(sorted(
@@ -108,12 +108,11 @@ def _held(volume: objects.Volume, move: state.Move | None) -> Held | None:
     if volume.group_id:
         return Held(volume.id, 'grouped', 'volumes of a group stay together. '
                     'Remove the volume from its group.')
-    why = rows.why_it_stays(volume, state.Asked.DRAIN,
-                            rows.is_migrated_by_cinder(volume))
+    why = volume.why_it_stays(state.Asked.DRAIN)
     return Held(volume.id, 'not available', why) if why else None
 
 
-def _instance(attachment: objects.Volume) -> str:
+def _instance(attachment: Attachment) -> str:
     host = (attachment.connector or {}).get('host')
     return 'instance %s%s' % (attachment.instance_uuid,
                               ' on ' + host if host else '')
@@ -135,7 +134,7 @@ def _of_move(move: state.Move, host: str) -> Iterator[Held]:
         yield Held(move.volume_id, 'moving to it', 'from %s.' % move.source)
 
 
-def choose(volume: objects.Volume, geometry: state.Geometry,
+def choose(volume: Volume, geometry: state.Geometry,
            targets: Mapping[str, Target], to: str | None,
            arriving: Mapping[str, int]) -> str:
     """Return the destination of a volume: most free space in its zone.
@@ -144,7 +143,7 @@ def choose(volume: objects.Volume, geometry: state.Geometry,
     :param arriving: bytes still to be written to each host, at most
     :returns: the service host, or '' if no node has enough free space
     """
-    size = rows.backing_bytes(volume)
+    size = volume.backing_bytes()
     left = {}
     for target in targets.values():
         space = target.space

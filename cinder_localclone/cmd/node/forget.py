@@ -17,12 +17,11 @@ from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.interfaces import records
 from cinder_localclone.core import names
-from cinder_localclone.core import objects
-from cinder_localclone.core import rows as volume_rows
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
 from cinder_localclone.core import statuses
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.service import operator as backends
 
 NOTHING = 'nothing'
@@ -147,7 +146,7 @@ class Forget(base.Command):
 
 def plan(db: records.Database, host: str, new_home: str,
          copied: Callable[[state.Move], float | None],
-         has_lv: Callable[[objects.Volume, str], bool]) -> list[Step]:
+         has_lv: Callable[[Volume, str], bool]) -> list[Step]:
     """Return the steps in their order; none for an unknown node.
 
     :param host: service host of the node
@@ -160,7 +159,7 @@ def plan(db: records.Database, host: str, new_home: str,
     volumes = [
         volume for volume in db.volumes.volumes_of(host)
         # Compared once more, because a step gives up a volume for good.
-        if volume_rows.is_home(volume, host)]
+        if volume.home == host]
     others = {volume.id: names.other_node(
         db.volumes.service_of(volume.id), host) for volume in volumes}
     moves = [_with_home(move, others.get(move.volume_id))
@@ -246,8 +245,8 @@ def _not_copied(move: state.Move, percent: float | None) -> str:
     return 'data not yet copied (%.1f %%)' % (100 - percent)
 
 
-def _of_other_home(db: records.Database, volume: objects.Volume, home: str,
-                   has_lv: Callable[[objects.Volume, str], bool]
+def _of_other_home(db: records.Database, volume: Volume, home: str,
+                   has_lv: Callable[[Volume, str], bool]
                    ) -> Step | None:
     """The step of a volume whose row names the node by mistake.
 
@@ -277,14 +276,13 @@ def _leave(home: str, error: Exception) -> typing.NoReturn:
         '%s' % (home, error))
 
 
-def _correct_home(db: records.Database, volume: objects.Volume, home: str
-                  ) -> None:
+def _correct_home(db: records.Database, volume: Volume, home: str) -> None:
     if not db.volumes.correct_home(volume, home):
         raise exceptions.StaleMove(volume=volume.id)
 
 
 def _of_misplaced(db: records.Database, host: str, new_home: str,
-                  has_lv: Callable[[objects.Volume, str], bool]
+                  has_lv: Callable[[Volume, str], bool]
                   ) -> Iterator[Step]:
     """Yield the steps of volumes whose rows name another node by mistake.
 
@@ -296,7 +294,7 @@ def _of_misplaced(db: records.Database, host: str, new_home: str,
         volume = db.volumes.volume(volume_id)
         if volume is None:
             continue
-        named = names.service_host(volume.host)
+        named = volume.home
         move = db.moves.move_of(volume_id)
         try:
             if has_lv(volume, named):
@@ -314,7 +312,7 @@ def _of_misplaced(db: records.Database, host: str, new_home: str,
 
 
 def _of_volume(db: records.Database,
-               volume: objects.Volume, move: state.Move | None,
+               volume: Volume, move: state.Move | None,
                new_home: str) -> Step:
     lost = 'the whole volume'
     if move and move.committed:

@@ -8,7 +8,6 @@ import typing
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd.metrics import sources
 from cinder_localclone.core import copies
-from cinder_localclone.core import names
 from cinder_localclone.service import operator as backends
 from cinder_localclone.service import options
 
@@ -54,7 +53,7 @@ def nodes(backend: backends.Backend, only: str | None = None
         if only not in (None, host):
             continue
         own = [row for row in volumes
-               if names.service_host(row.host) == host]
+               if row.home == host]
         free, remark, ready = _ask(backend, host, up)
         service = db.inventory.service(host)
         into = [each for each in positions if each.entry.destination == host]

@@ -2,14 +2,13 @@
 """``cinder-localclone volume list``: the volumes and their nodes."""
 
 import argparse
-import typing
 
 from oslo_utils import units
 
 from cinder_localclone.cmd import base
-from cinder_localclone.core import names
+from cinder_localclone.core import exceptions
 from cinder_localclone.core import state
-from cinder_localclone.core import volume_types
+from cinder_localclone.core.volume import Row
 
 COLUMNS = ('Volume', 'Name', 'Node', 'Status', 'GiB', 'Attached on',
            'Encrypted by', 'Move')
@@ -44,16 +43,16 @@ class List(base.Command):
         rows, fields, as_json = [], [], parsed_args.formatter == 'json'
         for row in sorted(backend.db.inventory.all_volumes(backend.name),
                           key=lambda each: (each.host, each.id)):
-            home, move = names.service_host(row.host), moving.get(row.id)
+            home, move = row.home, moving.get(row.id)
             if only in (None, home):
                 rows.append((
                     row.id, row.display_name if as_json
-                    else printable(row.display_name),
+                    else printable(row.display_name or ''),
                     home, row.status, row.size,
                     ', '.join(each or '?' for each in row.hosts),
                     encrypted_by(row), _in_words(move, home)))
                 fields.append({
-                    'lv': row.lv, 'attached_on': list(row.hosts),
+                    'lv': row.name, 'attached_on': list(row.hosts),
                     'size_bytes': row.size * units.Gi, 'move': move and {
                         'source': move.source,
                         'destination': move.destination,
@@ -67,14 +66,13 @@ def printable(name: str) -> str:
     return ''.join(each if each.isprintable() else '?' for each in name)
 
 
-def encrypted_by(row: typing.Any) -> str:
+def encrypted_by(row: Row) -> str:
     """Return the encrypting service of a volume by its row, or ''."""
-    if row.encryption_key_id:
+    if row.is_encrypted_by_nova:
         return 'Nova'
     try:
-        return 'driver' if volume_types.Recorded.parse(
-            row.provider_id) else ''
-    except ValueError:
+        return 'driver' if row.encryption else ''
+    except exceptions.NotPossible:
         return 'unknown'
 
 

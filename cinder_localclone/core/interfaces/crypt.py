@@ -110,7 +110,7 @@ class Keys(typing.Protocol):
         :param resource_id: as in :meth:`consume`
         """
 
-    def owners_key(self, context: objects.Context, key: str) -> bytes:
+    def owners_key(self, context: objects.Context, key: str | None) -> bytes:
         """Return the key of a volume that Nova encrypts, as Nova reads it.
 
         :param context: the request of the owner, with its token

@@ -22,6 +22,7 @@ from cinder_localclone.core import objects
 from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.core import statuses
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.core import volume_types
 
 
@@ -79,7 +80,7 @@ class Moves(abc.ABC):
         """
 
     @abc.abstractmethod
-    def begin(self, volume: objects.Volume, host: str, event: state.Event,
+    def begin(self, volume: Volume, host: str, event: state.Event,
               geometry: state.Geometry, locate: Callable[[str], str],
               auth: str, initiator: str,
               asked_by: state.Asked = state.Asked.ATTACH) -> state.Move:
@@ -98,7 +99,7 @@ class Moves(abc.ABC):
         :returns: the move in its first phase
         :raises InvalidTransition: if no move begins with this event
         :raises StaleMove: if the volume's home has changed since it was read,
-            it has a move that is not over, or :func:`.rows.may_move` rejects
+            it has a move that is not over, or :meth:`.Row.may_move` rejects
             the move
         :raises InvalidToken: if a move record of the volume can't be read
         """
@@ -155,11 +156,11 @@ class Volumes(abc.ABC):
     """Rows of volumes: home, LV and encryption."""
 
     @abc.abstractmethod
-    def volume(self, volume_id: str) -> objects.Volume | None:
+    def volume(self, volume_id: str) -> Volume | None:
         """Return a volume with its attachments; None if it is gone."""
 
     @abc.abstractmethod
-    def volumes_of(self, host: str) -> list[objects.Volume]:
+    def volumes_of(self, host: str) -> list[Volume]:
         """Return all visible volumes at home on a service host."""
 
     @abc.abstractmethod
@@ -187,7 +188,7 @@ class Volumes(abc.ABC):
         """
 
     @abc.abstractmethod
-    def wanted_encryption(self, volume: objects.Volume, new: bool = False
+    def wanted_encryption(self, volume: Volume, new: bool = False
                           ) -> volume_types.Encryption | None:
         """Return the encryption by this driver that a volume's type asks for.
 
@@ -197,9 +198,9 @@ class Volumes(abc.ABC):
         """
 
     @abc.abstractmethod
-    def set_encryption(self, volume: objects.Volume,
+    def set_encryption(self, volume: Volume,
                        encryption: volume_types.Recorded | None
-                       ) -> objects.Volume:
+                       ) -> Volume:
         """Record the encryption of a volume that is being created.
 
         :param volume: the volume as it was read
@@ -211,9 +212,9 @@ class Volumes(abc.ABC):
         """
 
     @abc.abstractmethod
-    def replace_backing(self, volume: objects.Volume, new: str, host: str,
+    def replace_backing(self, volume: Volume, new: str, host: str,
                         encryption: volume_types.Recorded | None = None
-                        ) -> objects.Volume:
+                        ) -> Volume:
         """Give another LV, and home, to a volume that is being reverted.
 
         :param volume: the volume as it was read
@@ -245,7 +246,7 @@ class Volumes(abc.ABC):
         """
 
     @abc.abstractmethod
-    def correct_home(self, volume: objects.Volume, host: str) -> bool:
+    def correct_home(self, volume: Volume, host: str) -> bool:
         """Correct the host in a volume's row to the host of its service.
 
         :param volume: the volume as it was read
@@ -328,7 +329,7 @@ class Attachments(abc.ABC):
     """Attachments of volumes, with their connectors and connections."""
 
     @abc.abstractmethod
-    def remote_to(self, host: str) -> list[objects.Volume]:
+    def remote_to(self, host: str) -> list[Volume]:
         """Return the volumes with a remote attachment at a node.
 
         :param host: service host of the node
@@ -489,9 +490,10 @@ class Interrupted(abc.ABC):
         """Return the time (UTC) by the clock of the database."""
 
     @abc.abstractmethod
-    def volumes_unchanged_since(
-            self, host: str, moment: datetime.datetime,
-            of: Collection[str] = statuses.LOST_WITH_SERVICE) -> list[str]:
+    def volumes_unchanged_since(self, host: str, moment: datetime.datetime,
+                                of: Collection[
+                                    str] = statuses.LOST_WITH_SERVICE
+                                ) -> list[str]:
         """Return the volumes of a service host with an old status of work.
 
         :param moment: the row was last changed before this time (UTC)
@@ -514,12 +516,13 @@ class Interrupted(abc.ABC):
 
     @abc.abstractmethod
     def lost_deletes(self, host: str, seconds: float) -> list[objects.Volume]:
-        """Return the volumes of a service host that no service will delete.
+        """Return Cinder's objects of volumes that no service will delete.
 
         Cinder records the service at work on a volume. Here it is not the
         service of the volume's home: it has refused the request, or does not
         get to it.
 
+        :param host: service host of their homes
         :param seconds: the least age of the request
         """
 
@@ -548,7 +551,7 @@ class Decommission(abc.ABC):
         """
 
     @abc.abstractmethod
-    def give_up(self, volume: objects.Volume, new_home: str) -> None:
+    def give_up(self, volume: Volume, new_home: str) -> None:
         """Give another home to a volume whose data is lost with its node.
 
         The volume gets the status ``error``; its owner can delete it at the

@@ -7,6 +7,7 @@ third node, node3, is gone; only ``node forget`` is told of it.
 
 import contextlib
 import dataclasses
+import datetime
 import io
 import logging
 import time
@@ -29,6 +30,7 @@ from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.core import state
+from cinder_localclone.core import volume as core_volume
 from cinder_localclone.core import volume_types
 from cinder_localclone.db import inventory
 from cinder_localclone.encryption import operator
@@ -68,19 +70,23 @@ GROUPED, FREE, SNAPSHOT = (
     for begin in ('52e7c0d1', '0b9d3a86', '94f1b6e2'))
 
 
+def _columns(volume, host=NODE1, lv=None):
+    return dict(
+        dict.fromkeys(core_volume.COLUMNS), id=volume,
+        name='volume-' + (lv or volume), name_id=lv or volume,
+        host=host + '#localclone', size=20, status='available',
+        attach_status='detached', availability_zone='nova', use_quota=True)
+
+
 def _volume(volume, **more):
-    return types.SimpleNamespace(**{
-        'id': volume, 'status': 'available', 'host': NODE1 + '#localclone',
-        'size': 20, 'volume_attachment': [], 'group_id': None,
-        'migration_status': None, 'replication_driver_data': None,
-        'provider_id': None, 'encryption_key_id': None,
-        'attach_status': 'detached', 'availability_zone': 'nova', **more})
+    return core_volume.Volume(**{
+        **_columns(volume), 'volume_attachment': (), **more})
 
 
 def _attachment(host):
-    return types.SimpleNamespace(
-        attach_status='attached', instance_uuid=SERVER,
-        connector={'host': host})
+    return core_volume.Attachment(
+        'a', SERVER, 'attached', None, datetime.datetime(2026, 11, 1),
+        {'host': host}, {})
 
 
 #: What a node that is gone is named by.
@@ -90,7 +96,7 @@ MOVES_OF = {NODE1: list(MOVES.values()), NODE3: [
 VOLUMES_OF = {
     NODE3: [_volume(QUIET, host=NODE3 + '#localclone')],
     NODE1: [_volume(FREE), _volume(GROUPED, group_id='g'), _volume(
-        QUIET, status='in-use', volume_attachment=[_attachment('node1')])]}
+        QUIET, status='in-use', volume_attachment=(_attachment('node1'),))]}
 
 
 #: Volumes that are encrypted: two by the driver, one by Nova.
@@ -304,11 +310,10 @@ class _Backend:
             if volume.id == volume_id:
                 return volume, None
         moving = MOVES[volume_id]
-        return types.SimpleNamespace(
-            status='in-use', host=NODE2 + '#localclone', provider_id=None,
-            encryption_key_id=None,
-            name=moving.destination_lv, migration_status=None,
-            volume_attachment=[_attachment('node2')]), moving
+        return _volume(
+            volume_id, status='in-use', host=NODE2 + '#localclone',
+            name=moving.destination_lv,
+            volume_attachment=(_attachment('node2'),)), moving
 
     def sessions(self):
         return types.SimpleNamespace(
@@ -434,11 +439,7 @@ def _parts(*_args):
 
 def _row(volume, host=NODE1, lv=None, **more):
     return inventory.Row(**{
-        'id': volume, 'display_name': '', 'lv': 'volume-' + (lv or volume),
-        'name_id': lv or volume, 'host': host + '#localclone', 'size': 20,
-        'status': 'available', 'attach_status': 'detached',
-        'migration_status': None, 'provider_id': None,
-        'encryption_key_id': None, **more})
+        **_columns(volume, host, lv), 'display_name': '', **more})
 
 
 class _Sample(main.LocalClone):

@@ -30,6 +30,7 @@ from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import state
 from cinder_localclone.core import version
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.driver import driver
 from cinder_localclone.service import operator as backend
 from cinder_localclone.service import options
@@ -38,6 +39,8 @@ from cinder_localclone.storage.privsep import cryptsetup_keys
 from cinder_localclone.storage.privsep import memory
 from tests.helpers.command_case import Application
 from tests.helpers.command_case import CommandCase
+from tests.helpers import driver_case
+from tests.helpers import inventory_rows
 from tests.helpers import specs
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -311,8 +314,8 @@ class ExitCodeTest(CommandCase):
 
     def test_repair_of_all(self):
         """Nodes that are down are named, and not asked."""
-        there = types.SimpleNamespace(id='v', name='volume-v', host='a@l#p')
-        lost = types.SimpleNamespace(id='w', name='volume-w', host='b@l#p')
+        there = inventory_rows.row('v', 'a@l')
+        lost = inventory_rows.row('w', 'b@l')
         self.backend.nodes.return_value = {'a@l': True, 'b@l': False}
         self.backend.db.volumes.volumes_of.side_effect = {
             'a@l': [there], 'b@l': [lost]}.get
@@ -332,7 +335,7 @@ class ExitCodeTest(CommandCase):
         self.backend.host = 'a@l'
         self.backend.nodes.return_value = {'a@l': True}
         self.backend.db.volumes.volumes_of.return_value = []
-        there = types.SimpleNamespace(id='v', name='volume-v', host='b@m#p')
+        there = inventory_rows.row('v', 'b@m')
         move = types.SimpleNamespace(
             volume_id='v', source='a@m', destination='b@m')
         self.backend.db.moves.readable_moves.return_value = [move]
@@ -359,9 +362,7 @@ class ExitCodeTest(CommandCase):
         call.assert_called_once()
 
     def test_a_node_that_does_not_answer(self):
-        there = types.SimpleNamespace(
-            id='v', name='volume-v', host='a@l#p', status='available',
-            migration_status=None, volume_attachment=[])
+        there = Volume.of(driver_case.volume(host='a@l#p'))
         self.backend.nodes.return_value = {'a@l': True}
         self.backend.volume.return_value = there, None
         self.backend.ask.return_value = None, 'did not answer'
@@ -620,7 +621,7 @@ class BackendTest(testtools.TestCase):
         self.assertEqual((None, None), found.volume('v'))
 
     def test_of_a_volume(self):
-        volume = types.SimpleNamespace(name='lv', host='a@l#pool')
+        volume = inventory_rows.row('v', 'a@l', name='lv')
         move = types.SimpleNamespace(source='b@l', destination=None)
         self.assertEqual(('lv', 'a@l'), (
             backend.lv_of(volume), backend.home_of(volume)))

@@ -20,6 +20,7 @@ from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.service import operator as backend
 from cinder_localclone.storage.privsep import reencrypt_process
+from tests.helpers import inventory_rows
 from tests.helpers import luks_headers
 from tests.helpers import specs
 from tests.helpers import storage_case
@@ -63,7 +64,7 @@ class Case(testtools.TestCase):
             name='lc', call=self.call,
             nodes=lambda: {N1: True, N2: True}, ask=self.ask,
             volume=lambda volume_id: (
-                types.SimpleNamespace(host=self.host + '#pool'), None))
+                inventory_rows.row(VOLUME, self.host), None))
         self.useFixture(fixtures.MockPatchObject(
             main.LocalClone, 'backend', lambda app: self.backend))
 

@@ -12,7 +12,6 @@ from cinder_localclone.core import inspection
 from cinder_localclone.core import names
 from cinder_localclone.core import rows as volume_rows
 from cinder_localclone.core.state import Phase
-from cinder_localclone.db import inventory
 from tests.helpers import inventory_rows
 from tests import world as worlds
 
@@ -89,7 +88,7 @@ class DifferingTest(testtools.TestCase):
     def test_destination(self):
         move = inventory_rows.moving()
         record = dict(moves=[move], volumes=[dataclasses.replace(
-            self.row(B), lv='volume-' + SHADOW)])
+            self.row(B), name='volume-' + SHADOW)])
         lvs = [volume_lv(SHADOW, V1, '253:2'), metadata()]
         right = present(lvs, [CLONE, handle(V1, '253:9')])
         self.assertEqual({}, self.differing(
@@ -149,10 +148,7 @@ class WorldTest(testtools.TestCase):
 
     def compare(self, world):
         for host, node in world.nodes.items():
-            rows = [inventory.Row(
-                each.id, '', each.name, each.name_id, each.host, each.size,
-                each.status, 'detached', None, each.provider_id, None)
-                for each in node.node.volumes.volumes_of(host)]
+            rows = node.node.volumes.volumes_of(host)
             moves = node.node.moves.moves_of(host)
             clones = {move.move_id: node.sim_clones.clone_status(
                 move.move_id) for move in moves

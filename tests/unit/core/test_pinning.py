@@ -21,7 +21,6 @@ from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core import names
 from cinder_localclone.core import pinning
 from cinder_localclone.core import pins
-from cinder_localclone.core import rows
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import devices
@@ -271,7 +270,7 @@ class Real(real_headers_case.RealCase):
 
     def opened(self, volume, by_row=True):
         """The secrets that a volume is opened with."""
-        opened, recorded = [], rows.recorded(volume)
+        opened, recorded = [], volume.encryption
         expected = pinning.recorded_in_row(recorded)
         if not by_row:
             expected = upkeep._expected(recorded.key)
@@ -368,7 +367,7 @@ class RealSecretTest(Real):
             metadata['tokens'] = {'1': metadata['tokens']['1']}
         rewritten(names.handle_path(mine.id), change)
         mine.provider_id = str(dataclasses.replace(
-            rows.recorded(mine), key=self.key()))
+            mine.encryption, key=self.key()))
         self.assertEqual([], self.opened(mine, by_row=False))
         # A secret that is named after no volume is that of a type.
         kept = self.world.secrets.kept
@@ -380,7 +379,7 @@ class RealSecretTest(Real):
         """The pin fits: the other secret is not used all the same."""
         mine = self.tampered()
         mine.provider_id = str(dataclasses.replace(
-            rows.recorded(mine), pin=rows.recorded(self.volume).pin))
+            mine.encryption, pin=self.volume.encryption.pin))
         self.assertEqual([], self.opened(mine))
         self.assertRaises(exceptions.LocalCloneError, rotate.rotate,
                           self.node, mine.id)
@@ -437,7 +436,7 @@ class RealSecretTest(Real):
             metadata['tokens']['0']['key'] = ''
         rewritten(names.handle_path(self.volume.id), change)
         self.volume.provider_id = str(dataclasses.replace(
-            rows.recorded(self.volume), key=''))
+            self.volume.encryption, key=''))
         with mock.patch.object(self.node.keys, 'get',
                                return_value=b'k') as asked:
             self.assertEqual([], self.opened(self.volume))
@@ -447,11 +446,11 @@ class RealSecretTest(Real):
         with mock.patch.object(self.node.crypt, 'header') as header:
             header.return_value = dataclasses.replace(
                 parsed(luks_headers.PLAIN), requirements=('later',),
-                tokens=(), digest=rows.recorded(self.volume).pin.digest)
+                tokens=(), digest=self.volume.encryption.pin.digest)
             error = self.assertRaises(
                 encryption_exceptions.HeaderDamaged, activate.open_volume,
                 self.node.crypt, self.node.keys, self.volume.id,
-                pinning.recorded_in_row(rows.recorded(self.volume)))
+                pinning.recorded_in_row(self.volume.encryption))
         self.assertIn('later', str(error))
 
 
@@ -588,7 +587,7 @@ class ChangedInBetweenTest(own_key_case.Case):
     @ddt.data('', crypt.AWAY)
     def test_closed_again(self, key_manager):
         self.a.disk.sealed = {}
-        recorded = rows.recorded(self.volume)
+        recorded = self.volume.encryption
         self.a.disk.sealed[self.volume.id] = kept = (
             recorded.key, self.world.secrets.kept[recorded.key][1])
         self.world.secrets.state = key_manager
@@ -623,7 +622,7 @@ class ChangedInBetweenTest(own_key_case.Case):
             self.assertRaises(
                 encryption_exceptions.ForeignHeader, activate.grow,
                 self.node.crypt, self.node.keys, self.volume.id,
-                pinning.recorded_in_row(rows.recorded(self.volume)))
+                pinning.recorded_in_row(self.volume.encryption))
         asked.assert_not_called()
 
 
@@ -633,7 +632,7 @@ class ExtendedTest(own_key_case.Case):
 
     @ddt.data('', crypt.AWAY)
     def test_while_it_is_extended(self, key_manager):
-        recorded, resize = rows.recorded(self.volume), crypt.SimCrypt.resize
+        recorded, resize = self.volume.encryption, crypt.SimCrypt.resize
         name = names.crypt(self.volume.id)
         with self.a.node.lock(self.volume.id):
             activate.open_volume(
@@ -660,7 +659,7 @@ class ExtendedTest(own_key_case.Case):
 
     def test_key_that_nobody_has(self):
         """It is not said to be longer than it is."""
-        expected = pinning.recorded_in_row(rows.recorded(self.volume))
+        expected = pinning.recorded_in_row(self.volume.encryption)
         with self.a.node.lock(self.volume.id):
             activate.open_volume(self.a.node.crypt, self.a.node.keys,
                                  self.volume.id, expected)

@@ -40,7 +40,7 @@ class MetricRecordsTest(records_case.Base):
         failed = self.moves.advance(self.begin(), state.Event.FAILED)
         gone = self.moves.pending_cleanups(self.volume.id)
         self.assertEqual([failed], gone)
-        self.volumes.volume(self.volume.id).destroy()
+        self.reload().destroy()
         key = lambda move: move.move_id  # noqa: E731
         self.assertEqual(
             sorted(self.moves.readable_moves(), key=key),
@@ -66,7 +66,7 @@ class MetricRecordsTest(records_case.Base):
         row = found[other.id]
         self.assertEqual(
             ('one', B + '#p', 2, other.name, other.name_id, ()),
-            (row.display_name, row.host, row.size, row.lv, row.name_id,
+            (row.display_name, row.host, row.size, row.name, row.name_id,
              row.hosts))
         self.assertEqual([], self.inventory.all_volumes('%'))
         self.assertEqual([row], self.inventory.all_volumes('l', B))

@@ -15,10 +15,10 @@ import ddt
 from cinder_localclone.cmd.node import forget
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import move_record
-from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
+from cinder_localclone.core.volume import Row
 from cinder_localclone.db import base
 from tests.helpers.records_case import A
 from tests.helpers.records_case import B
@@ -271,7 +271,7 @@ class RecordsTest(Base):
 
     def test_finish_compares_the_identities(self):
         back = self.moves.roll_back(self.moves.commit(self.begin()))
-        record = self.volumes.volume(back.move_id)
+        record = base.cinder_volume(back.move_id)
         record.name_id = back.volume_id
         record.save()
         self.assertRaises(exceptions.StaleMove, self.moves.finish,
@@ -286,7 +286,7 @@ class RecordsTest(Base):
 
     def test_a_record_that_cannot_be_read_stops_no_other(self):
         moving = self.begin()
-        broken = self.volumes.volume(moving.move_id)
+        broken = base.cinder_volume(moving.move_id)
         broken.replication_driver_data = 'lc1:hovering:n:1:2:3'
         broken.save()
         self.volume = utils.create_volume(
@@ -305,7 +305,7 @@ class RecordsTest(Base):
 
     def test_a_record_that_cannot_be_read_may_be_of_a_move(self):
         moving = self.begin()
-        broken = self.volumes.volume(moving.move_id)
+        broken = base.cinder_volume(moving.move_id)
         broken.replication_driver_data = 'lc1:hovering:n:1:2:3'
         broken.save()
         for status, change in (
@@ -427,7 +427,7 @@ class RecordsTest(Base):
         volume.replication_driver_data = data
         self.assertEqual((ours, cinders), (
             move_record.is_move_record(volume),
-            rows.is_migrated_by_cinder(volume)))
+            Row.of(volume).is_migrated_by_cinder))
 
     def test_a_host_with_its_pool_is_no_node_to_forget(self):
         # nodes().get('a@l#p') is None, so it is not refused as "up".

@@ -10,10 +10,11 @@ from cinder.volume import api
 import ddt
 
 from cinder_localclone.core import exceptions
-from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Asked
 from cinder_localclone.core.state import Event
+from cinder_localclone.core.volume import Row
+from cinder_localclone.db import base
 from tests.helpers import database
 from tests.helpers import records_case
 
@@ -34,7 +35,7 @@ class Base(database.TestCase):
             volume_type_id=None)
 
     def volume(self):
-        return self.volumes.volume(self.row.id)
+        return base.cinder_volume(self.row.id)
 
     def states(self):
         volume = self.volume()
@@ -148,14 +149,16 @@ class HeldTest(Base):
 class CopiesTest(Base):
 
     def test_whose_handle(self):
-        self.assertIsNone(rows.visible_id(self.volume()))
-        self.assertEqual(self.row.id, rows.handle_id(self.volume()))
-        copy = utils.create_volume(
-            self.context, migration_status='target:' + self.row.id)
-        self.assertEqual(self.row.id, rows.visible_id(copy))
-        self.assertEqual(self.row.id, rows.handle_id(copy))
+        volume = self.volumes.volume(self.row.id)
+        self.assertIsNone(volume.visible_id)
+        self.assertEqual(self.row.id, volume.handle_id)
+        copy = Row.of(utils.create_volume(
+            self.context, migration_status='target:' + self.row.id))
+        self.assertEqual(self.row.id, copy.visible_id)
+        self.assertEqual(self.row.id, copy.handle_id)
         self.set(migration_status='migrating')
-        self.assertEqual(self.row.id, rows.handle_id(self.volume()))
+        self.assertEqual(self.row.id,
+                         self.volumes.volume(self.row.id).handle_id)
 
 
 class NodeTest(Base):

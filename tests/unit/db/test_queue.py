@@ -75,7 +75,7 @@ class CopiesTest(records_case.Base):
         self.assertEqual([], self.queue.copies(A))
 
     def test_a_volume_that_is_gone(self):
-        self.volumes.volume(self.volume.id).destroy()
+        self.reload().destroy()
         self.assertEqual([], self.queue.copies(A))
 
     def test_attached(self):
@@ -164,7 +164,7 @@ class CopiesTest(records_case.Base):
                           self.move, True)
 
     def test_what_somebody_else_has_written_there(self):
-        row = self.volumes.volume(self.move.move_id)
+        row = base.cinder_volume(self.move.move_id)
         row.replication_extended_status = 'whatever'
         row.save()
         self.assertEqual(0, self.entry().stalled)

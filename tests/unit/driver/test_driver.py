@@ -20,6 +20,7 @@ from cinder_localclone.core import move_record
 from cinder_localclone.core import state
 from cinder_localclone.core import user_messages
 from cinder_localclone.core.user_messages import Action
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.core import volume_types
 from cinder_localclone.driver import driver
 from cinder_localclone.driver import stats
@@ -31,6 +32,7 @@ from cinder_localclone.volumes import create as create_module
 from tests.helpers import driver_case
 from tests.helpers.driver_case import Case
 from tests.helpers.driver_case import HOST
+from tests.helpers.driver_case import recorded
 from tests.helpers.driver_case import volume
 from tests.helpers import storage_parts
 
@@ -88,7 +90,7 @@ class DriverTest(Case):
             what='v', host=HOST, seconds=1)
         drop = self.node.attachments.drop_attachment
         # As it was when Cinder asked: it may be extended by now.
-        self.node.volumes.volume.return_value = volume(
+        self.node.volumes.volume.return_value = recorded(
             status='extending', volume_attachment=[
                 mock.Mock(id='new', connector=None)])
         for status, calls in (('backing-up', 0), ('in-use', 1)):
@@ -103,7 +105,7 @@ class DriverTest(Case):
     @ddt.unpack
     def test_what_keeps_a_volume_where_it_is(self, migration, group):
         found = self.driver.service.connections._request(
-            volume(migration_status=migration, group_id=group),
+            recorded(migration_status=migration, group_id=group),
             {'host': 'n2'}, 'n2@l')
         self.assertEqual(bool(migration or group), bool(found.pinned))
 
@@ -138,7 +140,7 @@ class DriverTest(Case):
                          self.driver.local_path(volume()))
 
     def test_connection_at_home(self):
-        self.node.volumes.volume.return_value = volume()
+        self.node.volumes.volume.return_value = recorded()
         self.directory.find.return_value = HOST
         found = self.driver.initialize_connection(volume(), {'host': 'n1'})
         self.assertEqual('local', found['driver_volume_type'])
@@ -146,7 +148,7 @@ class DriverTest(Case):
                          found['data']['device_path'])
 
     def test_stale_home_hands_the_call_on(self):
-        self.node.volumes.volume.return_value = volume(host='n2@l#p')
+        self.node.volumes.volume.return_value = recorded(host='n2@l#p')
         found = self.driver.initialize_connection(
             self.asked(), {'host': 'n1'})
         call = self.node.peers.initialize_connection
@@ -158,7 +160,7 @@ class DriverTest(Case):
             'n2@l', 'v', {'host': 'n1'}, {'one': None})
 
     def live(self):
-        self.node.volumes.volume.return_value = volume(host='n2@l#p')
+        self.node.volumes.volume.return_value = recorded(host='n2@l#p')
         self.node.moves.move_of.return_value = state.Move(
             'v', 's', state.Token(state.Phase.STARTING, 'n',
                                   state.Geometry(128, 32, 8)),
@@ -195,7 +197,7 @@ class DriverTest(Case):
 
     def test_a_volume_that_follows_its_instance_as_it_is_asked_for(self):
         self.node.volumes.volume.side_effect = [
-            volume(host='n1@l#p'), volume(host='n2@l#p')]
+            recorded(host='n1@l#p'), recorded(host='n2@l#p')]
         self.directory.find.side_effect = exceptions.StaleMove(volume='v')
         found = self.driver.initialize_connection(
             self.asked(), {'host': 'n3'})
@@ -206,7 +208,7 @@ class DriverTest(Case):
 
     def test_attachments_are_those_of_the_request(self):
         """Another may have been made since."""
-        self.node.volumes.volume.return_value = volume(
+        self.node.volumes.volume.return_value = recorded(
             host='n2@l#p', volume_attachment=[
                 mock.Mock(id='two', connector=None)])
         self.driver.initialize_connection(self.asked(), {'host': 'n3'})
@@ -216,7 +218,7 @@ class DriverTest(Case):
             self.assertEqual({'one': None}, call.call_args.args[-1])
 
     def test_a_volume_that_stays_is_not_asked_for_again(self):
-        self.node.volumes.volume.return_value = volume(host='n1@l#p')
+        self.node.volumes.volume.return_value = recorded(host='n1@l#p')
         self.directory.find.side_effect = exceptions.StaleMove(volume='v')
         with mock.patch.object(messages, 'api'):
             self.assertRaises(
@@ -341,10 +343,9 @@ class DriverTest(Case):
             api.API().create.call_args.kwargs['detail'])
 
     def test_a_new_volume(self):
-        new = self.node.volumes.volume.return_value = volume(
-            status='creating')
+        self.node.volumes.volume.return_value = recorded(status='creating')
         self.node.lvm.create_lv.return_value = True
-        self.driver.create_volume(new)
+        self.driver.create_volume(volume(status='creating'))
         self.assertEqual(
             [mock.call.create_lv('volume-v', 1 << 30, 'v', extra_bytes=0,
                                  uncommitted=True),
@@ -365,14 +366,14 @@ class DriverTest(Case):
             self.node, 'v', move.token.nonce)
 
     def test_delete(self):
-        self.node.volumes.volume.return_value = volume()
+        self.node.volumes.volume.return_value = recorded()
         with mock.patch.object(driver, 'delete') as deletion:
             self.driver.delete_volume(volume())
         deletion.delete.assert_called_once_with(
             self.node, 'v')
 
     def test_the_owner_is_told_why_it_is_not_deleted(self):
-        self.node.volumes.volume.return_value = volume()
+        self.node.volumes.volume.return_value = recorded()
         for error, key in (
                 (exceptions.CannotDelete(volume='v', reason='r'),
                  'NOT_DELETED'),
@@ -400,7 +401,8 @@ class DriverTest(Case):
                 mock.patch.object(driver, 'create') as creation:
             self.driver.delete_volume(failed)
         deletion.delete.assert_not_called()
-        creation.give_up.assert_called_once_with(self.node, failed)
+        creation.give_up.assert_called_once_with(
+            self.node, Volume.of(failed))
 
     def test_exports_belong_to_connections(self):
         self.driver.create_export(None, volume(), {})
@@ -414,7 +416,7 @@ class DriverTest(Case):
         self.assertIn('volume_group', names)
 
     def test_owner_is_told_the_cause(self):
-        self.node.volumes.volume.return_value = volume()
+        self.node.volumes.volume.return_value = recorded()
         self.directory.find.side_effect = (
             exceptions.PeerUnreachable(host='n2', method='m', seconds=1))
         with mock.patch.object(messages, 'api') as api:
@@ -427,7 +429,7 @@ class DriverTest(Case):
                          told.kwargs['detail'])
 
     def test_forced_detach_ends_all_connections(self):
-        self.node.volumes.volume.return_value = volume()
+        self.node.volumes.volume.return_value = recorded()
         self.driver.terminate_connection(volume(), None)
         self.node.exports.withdraw_volume.assert_called_once_with('v', None)
 
@@ -576,7 +578,7 @@ class LateTest(Case):
     ON = {'host': 'n1', 'initiator': 'iqn.n1'}
 
     def attached(self, *ids):
-        return volume(volume_attachment=[
+        return recorded(volume_attachment=[
             mock.Mock(id=each, connector=self.ON) for each in ids])
 
     @ddt.data(True, False)
@@ -639,7 +641,7 @@ class ConnectionOptionsTest(driver_case.Case):
         types.get_volume_type_extra_specs.return_value = {}
         self.volume = driver_case.volume(
             volume_type_id='t', admin_metadata={'readonly': 'True'})
-        self.node.volumes.volume.return_value = self.volume
+        self.node.volumes.volume.return_value = Volume.of(self.volume)
         self.node.exports.export_volume.return_value = {'target_iqn': 'i'}
 
     def connected(self):

@@ -18,6 +18,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import state
 from cinder_localclone.core import user_messages
 from cinder_localclone.core.user_messages import Action
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.driver import driver
 from tests.helpers import database
 
@@ -86,7 +87,7 @@ class EncryptedTypeTest(database.TestCase):
         volume = self.volume('luks', **self.KEY)
         volume.host = self.node.host = 'n1@l'
         volume.status = 'creating'
-        self.node.volumes.volume.return_value = volume
+        self.node.volumes.volume.return_value = Volume.of(volume)
         self.node.lvm.lvs.return_value = {}
         self.driver.create_volume(volume)
         self.node.keys.owners_key.assert_called_once_with(
@@ -119,7 +120,7 @@ class EncryptedTypeTest(database.TestCase):
         volume = self.volume(False)
         volume.host = self.node.host = 'n1@l'
         volume.status = 'creating'
-        self.node.volumes.volume.return_value = volume
+        self.node.volumes.volume.return_value = Volume.of(volume)
         self.node.lvm.lvs.return_value = {}
         self.driver.create_volume(volume)
         self.assertTrue(self.node.lvm.create_lv.called)

@@ -11,6 +11,7 @@ import ddt
 import fixtures
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.driver import driver
 from cinder_localclone.service import messages
 from tests.helpers import driver_case
@@ -117,7 +118,7 @@ class GroupDriverTest(driver_case.Case):
             for volume_id, _error in zip('abc', errors)]
         self.deletion.delete.side_effect = errors
         self.node.volumes.volume.side_effect = {
-            each.id: each for each in volumes}.get
+            each.id: Volume.of(each) for each in volumes}.get
         group = mock.MagicMock(id='g', status='deleting', host='a@l')
         found = {}
 

@@ -73,7 +73,8 @@ class Case(testtools.TestCase):
 
     def create(self, row):
         create.create_for_nova(
-            self.a.node, row, volume_types.HeaderForNova('c', 256))
+            self.a.node, row._context, row,
+            volume_types.HeaderForNova('c', 256))
 
     def left(self):
         return self.a.lvs, self.a.devices

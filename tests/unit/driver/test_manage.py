@@ -33,8 +33,7 @@ class ManageDriverTest(driver_case.Case):
             for room in ('manage', 'manage_snapshots'))
         self.told = self.useFixture(fixtures.MockPatchObject(
             messages, 'api')).mock.API().create
-        self.node.volumes.volume.return_value = driver_case.volume(
-            provider_id=None)
+        self.node.volumes.volume.return_value = driver_case.recorded()
 
     def assertTold(self, action, key):
         self.told.assert_called_once_with(
@@ -86,7 +85,8 @@ class ManageDriverTest(driver_case.Case):
 
     def test_what_the_driver_encrypts_stays_managed(self):
         recorded = volume_types.Recorded(16 << 20, 'k')
-        self.node.volumes.volume.return_value.provider_id = str(recorded)
+        self.node.volumes.volume.return_value = driver_case.recorded(
+            provider_id=str(recorded))
         self.assertRaises(exceptions.CannotUnmanage, self.driver.unmanage,
                           driver_case.volume())
         self.assertTold(Action.UNMANAGE, 'NOT_UNMANAGED')

@@ -185,7 +185,7 @@ class ImageToVolumeTest(driver_case.Case):
     def test_zeros_are_written_where_they_are_none_yet(
             self, provider_id, asked, disabled):
         # Cinder's own object is older than the volume's row.
-        self.node.volumes.volume.return_value = driver_case.volume(
+        self.node.volumes.volume.return_value = driver_case.recorded(
             provider_id=provider_id)
         with mock.patch.object(driver.driver.VolumeDriver,
                                '_copy_image_data_to_volume') as copy:

@@ -14,6 +14,7 @@ from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
 from cinder_localclone.encryption import devices as upper_devices
 from tests.helpers import specs
+from tests.world import images
 
 V1, V2 = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
 GIB = 1 << 30
@@ -43,7 +44,7 @@ def lv(volume_id, header):
 
 
 def attachment(number, host):
-    return types.SimpleNamespace(
+    return images.attachment(
         id='a%d' % number, connector=host and {'host': host})
 
 

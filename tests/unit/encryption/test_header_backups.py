@@ -3,7 +3,6 @@
 
 import contextlib
 import dataclasses
-import types
 from unittest import mock
 
 import ddt
@@ -22,6 +21,7 @@ from tests.helpers import own_key_case
 from tests.helpers import revert_case
 from tests.helpers import specs
 from tests.world import crypt
+from tests.world import images
 from tests.world import records
 
 A, B = 'a@l', 'b@l'
@@ -29,11 +29,8 @@ HERE, MOVED, OTHER = 'here', 'moved', 'other'
 
 
 def row(volume_id, host, status='available', **more):
-    return types.SimpleNamespace(**{
-        'id': volume_id, 'host': host + '#p', 'status': status,
-        'migration_status': None, 'name_id': volume_id, '_name_id': None,
-        'name': 'volume-' + volume_id,
-        'provider_id': crypt.recorded('k'), **more})
+    return images.volume(volume_id, host, **{
+        'status': status, 'provider_id': crypt.recorded('k'), **more})
 
 
 @ddt.ddt

@@ -11,7 +11,6 @@ from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core import names
-from cinder_localclone.core import rows
 from cinder_localclone.core import statuses
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import boot_notes
@@ -99,7 +98,7 @@ class RecoveryTest(Case):
         """Whoever has written its token has no volume opened by it."""
         other = self.row()
         self.create(other)
-        theirs = rows.recorded(other).key
+        theirs = other.encryption.key
         self.header.tokens['7'] = dataclasses.replace(
             self.header.tokens['0'], role=luks_header.Role.RECOVERY,
             key=theirs, number='7')
@@ -762,7 +761,7 @@ class RestoreTest(Case):
 
     def becomes(self, digest):
         """The row announces a re-encryption."""
-        recorded = rows.recorded(self.volume)
+        recorded = self.volume.encryption
         self.volume.provider_id = str(dataclasses.replace(
             recorded, becoming=dataclasses.replace(
                 recorded.pin, key_bits=256, digest=digest)))
@@ -1225,7 +1224,7 @@ class RestoreTest(Case):
         self.refused('did not answer',
                      error=encryption_exceptions.KeyUnavailable)
         self.world.secrets.state = ''
-        self.assertIsNotNone(rows.recorded(self.volume))
+        self.assertIsNotNone(self.volume.encryption)
 
     def test_restored_key_manager_away(self):
         self.add()

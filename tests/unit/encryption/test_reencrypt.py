@@ -18,7 +18,6 @@ from cinder_localclone.core.formats import luks_header
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core import pinning
-from cinder_localclone.core import rows
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
 from cinder_localclone.encryption import devices
@@ -74,13 +73,13 @@ class PinTest(Case):
 
     def setUp(self):
         super().setUp()
-        self.before = rows.recorded(self.volume)
+        self.before = self.volume.encryption
         self.said = []
         self.patch(events, 'say', lambda event, **_facts: self.said.append(
             event))
 
     def recorded(self):
-        return rows.recorded(self.world.volumes[self.volume.id])
+        return self.world.volumes[self.volume.id].encryption
 
     def test_from_one_pin_to_the_other(self):
         self.start(cipher=SERPENT, key_bits=256)
@@ -407,7 +406,7 @@ class StartTest(Case):
         self.a.old_cryptsetup = True
         self.assertRaises(encryption_exceptions.CannotReencrypt, self.start)
         self.assertEqual((None, None), (
-            self.header.under_way, rows.recorded(self.volume).becoming))
+            self.header.under_way, self.volume.encryption.becoming))
         self.assertNotIn(names.REENCRYPTED, self.tags())
         self.a.old_cryptsetup = False
         self.start()
@@ -424,7 +423,7 @@ class StartTest(Case):
     def test_key_that_does_not_open_it(self):
         """Nothing is written then, though it is open."""
         self.use()
-        kept, key = self.world.secrets.kept, rows.recorded(self.volume).key
+        kept, key = self.world.secrets.kept, self.volume.encryption.key
         kept[key] = kept[key][0], b'other'
         self.assertRaises(encryption_exceptions.WrongKey, self.start)
         self.assertNotIn(names.REENCRYPTED, self.tags())
@@ -474,7 +473,7 @@ class StartTest(Case):
     def test_room(self):
         """What is written becomes the volume's own, all of it."""
         self.world.pool = 'pool'
-        body = rows.backing_bytes(self.volume)
+        body = self.volume.backing_bytes()
         self.a.free = body - 1
         error = self.assertRaises(encryption_exceptions.NoSpaceToReencrypt,
                                   self.start)
@@ -487,7 +486,7 @@ class StartTest(Case):
     def test_room_of_what_is_full_already(self):
         lv = dataclasses.replace(
             self.node.lvm.lvs()[self.volume.name], thin=True,
-            allocated=rows.backing_bytes(self.volume))
+            allocated=self.volume.backing_bytes())
         snapshot = dataclasses.replace(lv, name='s', origin=lv.name)
         self.a.free = 0
         born = dataclasses.replace(lv, origin='image')
@@ -593,7 +592,7 @@ class BootTest(Case):
         with self.node.lock(self.volume.id):
             self.node.handles.ensure_handle_on_lv(
                 self.volume.id, self.volume.name,
-                rows.backing_bytes(self.volume))
+                self.volume.backing_bytes())
             outcome, = upkeep.unlock(
                 self.node.lvm, self.node.handles, {},
                 self.node.crypt._inner, self.node.keys, 9)
@@ -716,7 +715,7 @@ class BootTest(Case):
 
     def seal(self):
         """The node keeps the key; its reference."""
-        key = rows.recorded(self.volume).key
+        key = self.volume.encryption.key
         self.a.disk.sealed = {self.volume.id: (
             key, self.world.secrets.kept[key][1])}
         return key
@@ -792,7 +791,7 @@ class BootTest(Case):
         self.use()
         self.start()
         sim.cut_short(self.a, self.volume.id)
-        key = rows.recorded(self.volume).key
+        key = self.volume.encryption.key
         name, _right = self.world.secrets.kept[key]
         self.world.secrets.kept[key] = name, b'another'
         self.sweep()
@@ -989,7 +988,7 @@ class BootTest(Case):
         """It is not over, and nobody is told that it is."""
         self.start()
         sim.cut_short(self.a, self.volume.id)
-        key = rows.recorded(self.volume).key
+        key = self.volume.encryption.key
         self.world.secrets.state = crypt.AWAY
         self.a.disk.sealed = {}
         self.assertRaises(encryption_exceptions.KeyUnavailable, self.end_it)
@@ -1020,7 +1019,7 @@ class BootTest(Case):
 
     def test_what_is_noted_of_what_is_opened(self):
         """When its key is proven, and not before it is to be open."""
-        key, done = rows.recorded(self.volume).key, mock.Mock()
+        key, done = self.volume.encryption.key, mock.Mock()
         self.a.disk.sealed = {}
         gone = exceptions.NotPossible(volume='v', reason='gone')
 
@@ -1116,8 +1115,8 @@ class BootTest(Case):
         self.a.disk.sealed = {}
         self.start()
         self.a.disk.sealed[self.volume.id] = (
-            rows.recorded(self.volume).key,
-            self.world.secrets.kept[rows.recorded(self.volume).key][1])
+            self.volume.encryption.key,
+            self.world.secrets.kept[self.volume.encryption.key][1])
         sim.almost_end(self.a, self.volume.id)
         self.a.devices.pop(self.crypt)
         self.world.secrets.state = crypt.AWAY
@@ -1191,7 +1190,7 @@ class BootTest(Case):
         self.a.disk.tags[self.volume.name] -= {names.OPENED}
         upkeep.unlock(
             self.node.lvm, self.node.handles, {self.volume.id: (
-                self.volume.id, rows.recorded(self.volume).key)},
+                self.volume.id, self.volume.encryption.key)},
             self.node.crypt._inner, self.node.keys, 9)
         self.assertTrue(self.header.under_way.interrupted)
         self.assertNotIn(self.crypt, self.a.devices)

@@ -10,7 +10,6 @@ import uuid
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core.interfaces import crypt as crypt_interfaces
 from cinder_localclone.core import names
-from cinder_localclone.core import rows
 from cinder_localclone.encryption import headers
 from cinder_localclone.encryption import operator
 from cinder_localclone.encryption import rotate
@@ -149,7 +148,7 @@ class RealTest(RealCase):
         shutil.copy(names.handle_path(other.id), path)
         self.node.crypt.set_uuid(self.volume.id, self.volume.id)
         self.volume.provider_id = str(dataclasses.replace(
-            rows.recorded(self.volume), pin=rows.recorded(other).pin))
+            self.volume.encryption, pin=other.encryption.pin))
         error = self.assertRaises(
             encryption_exceptions.KeyNotChanged, operator.restore_header,
             self.node, self.volume.id)

@@ -3,7 +3,6 @@
 
 import contextlib
 import dataclasses
-import types
 from unittest import mock
 
 import ddt
@@ -29,6 +28,7 @@ from cinder_localclone.volumes import reconcile
 from tests.helpers import callers
 from tests.helpers import specs
 from tests import world as worlds
+from tests.world import images
 
 A, B = 'a@l', 'b@l'
 MIB = 1 << 20
@@ -985,9 +985,9 @@ class WorldTest(Case):
         self.begin(floor=1)
         leaving, resting = both = [self.moving() for _each in range(2)]
         leaving.volume_attachment = [
-            types.SimpleNamespace(connector={'host': host},
-                                  connection_info=None, mountpoint=None,
-                                  instance_uuid='vm')
+            images.attachment(connector={'host': host},
+                              connection_info=None, mountpoint=None,
+                              instance_uuid='vm')
             for host in (A, B)]
         self.live(both, BUSY, 1)
         self.assertEqual([SLOW, FULL], [

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a move's source serves, and who has the handle's name meanwhile."""
 
-import types
 from unittest import mock
 
 import ddt
@@ -23,6 +22,7 @@ from tests.helpers import move_steps_case
 from tests.helpers import reconcile_case
 from tests.helpers import specs
 from tests import world as worlds
+from tests.world import images
 
 A, B, C = move_steps_case.A, move_steps_case.B, move_steps_case.C
 FAILED = exceptions.CommandFailed(command='dmsetup', code=1, stderr='busy')
@@ -113,8 +113,8 @@ class HandleTest(move_steps_case.Base):
         self.expected[1] = 'new'
         # The guest, which has never left, still has it open.
         self.volume.volume_attachment = [
-            types.SimpleNamespace(connector={'host': 'a'}, instance_uuid='vm',
-                                  connection_info=None, mountpoint=None)]
+            images.attachment(connector={'host': 'a'}, instance_uuid='vm',
+                              connection_info=None, mountpoint=None)]
         self.world.settle()
         self.assertIn(self.handle, self.a.opened)
         self.check(self.world, self.volume, self.expected)

@@ -10,6 +10,7 @@ from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import names
 from cinder_localclone.core import rpc
 from cinder_localclone.core.state import Event
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.moves import remote_attachment
 from cinder_localclone.volumes import operations
 from tests.helpers.attach_case import B
@@ -142,7 +143,7 @@ class HandlersTest(Base):
             self.handlers.terminate_connection(
                 self.volume.id, ELSEWHERE, {'one': {}})
         late.assert_called_once_with(
-            self.volume, ELSEWHERE, {'one': {}})
+            Volume.of(self.volume), ELSEWHERE, {'one': {}})
 
     def test_late_request_to_connect(self):
         self.connect(ON_B)

@@ -574,10 +574,10 @@ class DeclaringTest(testtools.TestCase):
 
     def test_home_that_has_changed_is_asked_again_once(self):
         act = self.declare()
-        volume = mock.Mock(id='v', host='b@l#p')
+        volume = mock.Mock(id='v', home='b@l')
         stale = exceptions.StaleMove(volume='v')
         self.node.peers.call.side_effect = [stale, 'done']
-        self.node.volumes.volume.return_value = mock.Mock(host='c@l#p')
+        self.node.volumes.volume.return_value = mock.Mock(home='c@l')
         self.assertEqual('done',
                          methods.call_at_home(act, self.node, volume, 2))
         self.assertEqual(
@@ -591,7 +591,7 @@ class DeclaringTest(testtools.TestCase):
 
     def test_home_that_has_not_changed_is_not_asked_again(self):
         act = self.declare()
-        volume = mock.Mock(id='v', host='b@l#p')
+        volume = mock.Mock(id='v', home='b@l')
         self.node.peers.call.side_effect = exceptions.StaleMove(volume='v')
         for row in (volume, None):
             self.node.peers.call.reset_mock()
@@ -603,9 +603,9 @@ class DeclaringTest(testtools.TestCase):
     def test_home_that_became_this_node(self):
         act = self.declare()
         self.node.peers.call.side_effect = exceptions.StaleMove(volume='v')
-        self.node.volumes.volume.return_value = mock.Mock(host='a@l#p')
+        self.node.volumes.volume.return_value = mock.Mock(home='a@l')
         self.assertEqual((self.node, 'v', 1, True), methods.call_at_home(
-            act, self.node, mock.Mock(id='v', host='b@l#p')))
+            act, self.node, mock.Mock(id='v', home='b@l')))
 
     def test_cast(self):
         act = self.declare(casts=True)

@@ -4,7 +4,6 @@
 import dataclasses
 import json
 import os
-import types
 from unittest import mock
 
 import ddt
@@ -18,6 +17,8 @@ from cinder_localclone.core.node import Node
 from cinder_localclone.core import state
 from cinder_localclone.storage import iscsi_target
 from cinder_localclone.volumes import reconcile
+from tests.helpers import driver_case
+from tests.world import images
 
 VOLUME = '6f0a3ef4-5b4f-4fd0-9a3e-2f1f0d8f7a11'
 INITIATOR = 'iqn.2026-11.org.example:node1'
@@ -550,13 +551,11 @@ class ServedAgainTest(testtools.TestCase):
         return reconcile.Reconciler(self.node)
 
     def volume(self, connection_info, connector):
-        found = types.SimpleNamespace(
-            id=VOLUME, name='volume-' + VOLUME, name_id=VOLUME, size=1,
-            host=HOST + '#p', status='in-use', migration_status=None,
-            provider_id=None, encryption_key_id=None,
-            volume_attachment=[
-                types.SimpleNamespace(connection_info=connection_info,
-                                      connector=connector)])
+        found = driver_case.recorded(
+            id=VOLUME, name='volume-' + VOLUME, name_id=VOLUME,
+            host=HOST + '#p', status='in-use', volume_attachment=[
+                images.attachment(connection_info=connection_info,
+                                  connector=connector)])
         self.node.volumes.volumes_of.return_value = [found]
         self.node.volumes.volume.return_value = found
 

@@ -2,7 +2,6 @@
 """Exports and the target when something else hangs, or goes on."""
 
 import threading
-import types
 from unittest import mock
 
 import fixtures
@@ -26,6 +25,7 @@ from tests.helpers import export_rows
 from tests.helpers import lio_case
 from tests.helpers import reconcile_case
 from tests.helpers import specs
+from tests.world import images
 
 V, S = export_rows.V, export_rows.S
 ABSENT = names.absent_source(S)
@@ -168,7 +168,7 @@ class HydrationTest(reconcile_case.Base):
         B = reconcile_case.B
         self.a.move(self.volume, B)
         self.volume.status = 'in-use'
-        self.volume.volume_attachment = [types.SimpleNamespace(
+        self.volume.volume_attachment = [images.attachment(
             connector={'host': 'x', 'initiator': 'iqn.x'},
             mountpoint=None, instance_uuid='vm',
             connection_info={

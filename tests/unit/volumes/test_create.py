@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volumes are created whole or not at all, once or again."""
 
-import copy
 from unittest import mock
 
 import ddt
@@ -33,7 +32,7 @@ class Case(testtools.TestCase):
         self.volume = self.world.row(A, status='creating')
 
     def create(self, host=A):
-        create.create(self.world.nodes[host].node, self.volume)
+        create.create(self.world.nodes[host].node, self.volume.id)
 
     def goes_to_b(self):
         """Its creation on A has failed, and Cinder has it from B."""
@@ -96,10 +95,15 @@ class CreateTest(Case):
                 self.a.disk.tags[self.volume.name])['extra'])
 
     def test_handle_as_long_as_its_row_says(self):
-        """Whoever asks may have an older row."""
-        asked = copy.copy(self.volume)
-        self.volume.size = 2
-        create.create(self.a.node, asked)
+        """The row may change while the lock is waited for."""
+        lock = worlds.SimNode.lock
+
+        def waited(node, name):
+            self.volume.size = 2
+            return lock(node, name)
+        with mock.patch.object(worlds.SimNode, 'lock', waited):
+            self.create()
+        self.assertEqual(2 * worlds.GIB, self.a.disk.size(self.volume.name))
         self.assertEqual(
             self.a.disk.size(self.volume.name),
             self.a.sim_handles.survey().handle(
@@ -277,11 +281,11 @@ class EncryptedByNovaTest(Case):
         self.world.secrets.kept['key'] = ('an owner\'s', b'61626364')
         self.volume = self.world.row(A, status='creating',
                                      encryption_key_id='key')
-        self.volume._context = 'the owner\'s'
 
     def create(self, host=A):
-        create.create_for_nova(self.world.nodes[host].node, self.volume,
-                               volume_types.HeaderForNova('c', 256))
+        create.create_for_nova(
+            self.world.nodes[host].node, 'the owner\'s', self.volume,
+            volume_types.HeaderForNova('c', 256))
 
     def test_what_an_earlier_call_has_made_stays(self):
         self.create()

@@ -14,7 +14,6 @@ import testtools
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
-from cinder_localclone.core import rows
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import policy
 from cinder_localclone.volumes import migrate as migration
@@ -74,7 +73,7 @@ class CreateTest(Case):
         with mock.patch.object(crypt.SimCrypt, 'format', otherwise):
             self.assertRaises(encryption_exceptions.ForeignHeader, self.create,
                               volume)
-        self.assertIsNone(rows.recorded(volume).pin)
+        self.assertIsNone(volume.encryption.pin)
         self.assertEqual([{}, {}], [self.a.lvs, self.world.secrets.kept])
 
     def test_secret_of_the_type_is_not_that_of_an_earlier_try(self):
@@ -82,7 +81,7 @@ class CreateTest(Case):
         volume.provider_id = str(volume_types.Recorded(HEADER, 'old'))
         self.world.secrets.kept.update(old=('n', b'old'), ours=('n', b'ours'))
         self.create(volume)
-        self.assertEqual('ours', rows.recorded(volume).key)
+        self.assertEqual('ours', volume.encryption.key)
 
     def test_create_and_delete(self):
         volume = self.row()
@@ -90,7 +89,7 @@ class CreateTest(Case):
         self.assertWhole(volume)
         self.assertIn(names.FRESH, self.a.disk.tags[volume.name])
         self.assertNotIn(names.crypt(volume.id), self.a.devices)
-        self.assertEqual({(rows.recorded(volume).key, 'volumes', volume.id)},
+        self.assertEqual({(volume.encryption.key, 'volumes', volume.id)},
                          self.world.secrets.consumers)
         self.assertEqual(['1'], self.world.backups[volume.id])
         volume.status = 'available'
@@ -147,13 +146,13 @@ class CreateTest(Case):
         volume, image = self.row(), self.row()
         self.create(image)
         volume.provider_id = image.provider_id
-        key = rows.recorded(image).key
+        key = image.encryption.key
         self.a.node.keys.consume(key, 'volumes', volume.id)
         self.create(volume)
-        self.assertNotEqual(key, rows.recorded(volume).key)
+        self.assertNotEqual(key, volume.encryption.key)
         self.assertEqual(
             {(key, 'volumes', image.id),
-             (rows.recorded(volume).key, 'volumes', volume.id)},
+             (volume.encryption.key, 'volumes', volume.id)},
             self.world.secrets.consumers)
 
     def test_use_of_the_secret_of_an_image_can_not_be_ended(self):
@@ -162,7 +161,7 @@ class CreateTest(Case):
         """
         volume, image = self.row(), self.row()
         self.create(image)
-        recorded = rows.recorded(image)
+        recorded = image.encryption
         volume.provider_id = str(dataclasses.replace(
             recorded, becoming=dataclasses.replace(
                 recorded.pin, digest='anew')))
@@ -171,7 +170,7 @@ class CreateTest(Case):
                                side_effect=refused):
             self.assertRaises(encryption_exceptions.KeyRefused, self.create,
                               volume)
-        self.assertEqual('', rows.recorded(volume).key)
+        self.assertEqual('', volume.encryption.key)
         self.create(volume)
         self.assertWhole(volume)
 
@@ -180,7 +179,7 @@ class CreateTest(Case):
         self.create(volume)
         other.provider_id = volume.provider_id  # as a newborn's is
         self.delete(volume)
-        self.assertEqual([rows.recorded(other).key],
+        self.assertEqual([other.encryption.key],
                          list(self.world.secrets.kept))
         self.world.volumes.pop(volume.id)
         self.delete(other)
@@ -211,7 +210,7 @@ class CreateTest(Case):
         stale.provider_id = None
         self.create(stale)  # Cinder tries again
         self.assertWhole(volume)
-        self.assertEqual([rows.recorded(volume).key],
+        self.assertEqual([volume.encryption.key],
                          list(self.world.secrets.kept))
 
     def test_header_that_its_key_does_not_open(self):

@@ -12,7 +12,6 @@ from cinder_localclone.core import attachments
 from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
-from cinder_localclone.core import rows
 from cinder_localclone.core import state
 from cinder_localclone.encryption import devices
 from cinder_localclone.moves import cleanup
@@ -646,7 +645,7 @@ class SettleAtRestTest(exports_case.Base):
                 {self.volume.id: names.export_device(self.volume.id)},
                 self.a.backing)
             # With its header.
-            self.assertEqual(rows.backing_bytes(self.volume), disks.size(
+            self.assertEqual(self.volume.backing_bytes(), disks.size(
                 self.a.devices[names.handle(self.volume.id)]))
 
 

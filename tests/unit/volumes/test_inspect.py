@@ -16,6 +16,7 @@ from cinder_localclone.core import names
 from cinder_localclone.core import state
 from cinder_localclone.core.state import Phase
 from cinder_localclone.volumes import inspect
+from tests.helpers import inventory_rows
 from tests.helpers import specs
 
 V1, SHADOW = ('%08d-0000-4000-8000-000000000000' % n for n in (1, 2))
@@ -65,8 +66,7 @@ class InspectTest(testtools.TestCase):
         self.node.moves.move_of.return_value = moving
         self.node.moves.pending_cleanups.return_value = list(pending)
         self.node.volumes.volume.return_value = (
-            types.SimpleNamespace(id=V1, name=NEW, migration_status=None)
-            if volume else None)
+            inventory_rows.row(V1, name=NEW) if volume else None)
         self.node.handles.survey.return_value = survey.Survey(
             {each.name: each for each in lvs},
             {each.name: each for each in devices})

@@ -20,11 +20,11 @@ from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
-from cinder_localclone.core import rows
 from cinder_localclone.core.state import Asked
 from cinder_localclone.core.state import Event
 from cinder_localclone.core import user_messages
 from cinder_localclone.core.user_messages import Action
+from cinder_localclone.db import base
 from cinder_localclone.db import interrupted
 from cinder_localclone.service import messages
 from cinder_localclone.volumes import delete
@@ -268,7 +268,7 @@ class IntoTest(Base):
 
     def create(self, driver=None):
         (driver or self.there).create_volume(
-            self.volumes.volume(self.copy.id))
+            base.cinder_volume(self.copy.id))
 
     def assert_nothing_created(self):
         self.assertEqual([], [
@@ -296,7 +296,7 @@ class IntoTest(Base):
         self.create()
         self.lvm.create_lv.assert_called_once_with(
             self.copy.name, GIB, self.row.id, covered=True, uncommitted=True)
-        self.assertIsNone(self.volumes.volume(self.copy.id).provider_id)
+        self.assertIsNone(base.cinder_volume(self.copy.id).provider_id)
 
     def test_attached_elsewhere_nova_copies(self):
         self.attach('n3')
@@ -425,7 +425,7 @@ class IntoTest(Base):
                   'TIMEOUT')
 
     def test_an_encrypted_type(self):
-        key = self.volumes.volume(self.copy.id)
+        key = base.cinder_volume(self.copy.id)
         key.encryption_key_id = fake.ENCRYPTION_KEY_ID
         key.save()
         self.told(self.there, self.create, exceptions.EncryptionUnsupported,
@@ -474,7 +474,7 @@ class IntoTest(Base):
     def test_it_is_exported_by_the_volumes_name(self):
         self.copy.update({'status': 'available'})
         self.copy.save()
-        copy = self.volumes.volume(self.copy.id)
+        copy = base.cinder_volume(self.copy.id)
         self.handles.survey.return_value = survey.Survey({}, {})
         exports = self.there.service.node.exports
         exports.export_volume.return_value = {'target_iqn': 'i'}
@@ -497,7 +497,7 @@ class IntoTest(Base):
     def test_given_up_it_ends_no_connection_of_the_volume(self, connector):
         """Whoever copied is late: the volume has the handle by now."""
         self.put(host=B + '#p', migration_status='error')
-        copy = self.volumes.volume(self.copy.id)
+        copy = base.cinder_volume(self.copy.id)
         exports = self.there.service.node.exports
         self.show('9:9')
         self.there.terminate_connection(copy, connector)
@@ -513,11 +513,11 @@ class IntoTest(Base):
         with mock.patch.object(messages, 'api'):
             self.assertRaises(
                 exceptions.NotMovable, self.there.initialize_connection,
-                self.volumes.volume(self.copy.id), {'host': 'b'})
+                base.cinder_volume(self.copy.id), {'host': 'b'})
 
     def finish(self):
         """As Cinder's manager does."""
-        volume, copy = self.volume(), self.volumes.volume(self.copy.id)
+        volume, copy = self.volume(), base.cinder_volume(self.copy.id)
         update = self.there.update_migrated_volume(
             self.context, volume, copy, 'available')
         copy.update({key: volume[key] for key in update})
@@ -536,7 +536,8 @@ class IntoTest(Base):
                          (volume.host, volume.name))
         self.assertEqual((STOCK + '#x', 'volume-' + self.row.id),
                          (deleted.host, deleted.name))
-        self.assertEqual(self.row.id, rows.handle_id(volume))
+        self.assertEqual(self.row.id,
+                         self.volumes.volume(self.row.id).handle_id)
         # It moves as any other does.
         moved = self.move((COLD, None))
         self.assertEqual(self.copy.name, moved.source_lv)
@@ -548,7 +549,8 @@ class IntoTest(Base):
         self.lvm.lvs.return_value = {
             self.copy.name: mock.Mock(tags=frozenset())}
         self.handles.devices.return_value = {}
-        self.there.service.node.exports.has_open_unexported.return_value = False
+        there = self.there.service.node
+        there.exports.has_open_unexported.return_value = False
 
     def test_what_is_the_volumes_own_by_now_keeps_its_handle(self):
         self.half_finished()
@@ -559,7 +561,7 @@ class IntoTest(Base):
         self.half_finished()
         self.assertRaises(
             exception.VolumeIsBusy, self.there.delete_volume,
-            self.volumes.volume(self.copy.id))
+            base.cinder_volume(self.copy.id))
         self.assertEqual(0, self.lvm.remove_lv.call_count)
         self.assertEqual(0, self.handles.remove_handle.call_count)
         exports = self.there.service.node.exports
@@ -575,7 +577,8 @@ class IntoTest(Base):
         self.show('9:1', opened)
         self.handles.devices.return_value = (
             self.handles.survey.return_value.devices)
-        self.there.service.node.exports.has_open_unexported.return_value = False
+        there = self.there.service.node
+        there.exports.has_open_unexported.return_value = False
         if opened:
             self.assertRaises(exceptions.SourceBusy, self.prepare, move)
         else:
@@ -605,7 +608,7 @@ class IntoTest(Base):
         self.copy.update({'status': 'deleting'})
         self.copy.save()
         callers.delete(dataclasses.replace(node, lock=lock),
-                       self.volumes.volume(self.copy.id))
+                       base.cinder_volume(self.copy.id))
         self.assertEqual([self.copy.id, self.row.id], held)
         self.assertEqual(
             [mock.call.remove_handle(self.row.id),
@@ -635,7 +638,7 @@ class IntoTest(Base):
             instance_uuid=fake.INSTANCE_ID, attach_status='attached',
             connector={'host': 'n3', 'initiator': 'iqn.n3'}).create()
         self.show('9:1')
-        found, = self.volumes.volume(self.copy.id).volume_attachment
+        found, = base.cinder_volume(self.copy.id).volume_attachment
         exports = self.there.service.node.exports
         for earlier, ended in (('an earlier one', 0), (found.id, 1)):
             self.there.service.connections.disconnect(

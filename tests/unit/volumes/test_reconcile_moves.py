@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converging one volume that moves, or that has moved."""
 
-import types
 from unittest import mock
 
 import ddt
@@ -19,6 +18,7 @@ from tests.helpers.reconcile_moves_case import A
 from tests.helpers.reconcile_moves_case import B
 from tests.helpers.reconcile_moves_case import Base
 from tests import world as worlds
+from tests.world import images
 
 FAILED = exceptions.CommandFailed(command='lvremove', code=5, stderr='')
 
@@ -235,7 +235,7 @@ class SourceTest(Base):
     def test_its_copy_is_exported_before_other_hosts(self):
         """After a reboot: it is what both nodes' guests wait for."""
         self.live()
-        self.volume.volume_attachment[0] = types.SimpleNamespace(
+        self.volume.volume_attachment[0] = images.attachment(
             connector={'host': 'x', 'initiator': 'iqn.x'}, mountpoint=None,
             instance_uuid='vm', connection_info={
                 'driver_volume_type': 'iscsi', 'target_iqn': 'iqn.x',

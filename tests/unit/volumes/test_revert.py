@@ -25,6 +25,7 @@ from tests.helpers.revert_case import Base
 from tests.helpers import storage_parts
 from tests import world as worlds
 from tests.world import disks
+from tests.world import images
 from tests.world import stack
 
 ONE, TWO = move_case.ONE, move_case.TWO
@@ -316,7 +317,7 @@ class RevertedOntoOpenTest(revert_case.Base):
         a, b = world.nodes[A], world.nodes[B]
         handle = names.handle(volume.id)
         connector = {'host': 'a', 'initiator': 'iqn.a'}
-        attached = types.SimpleNamespace(
+        attached = images.attachment(
             id='one', instance_uuid='vm', connection_info=None,
             mountpoint=None, attach_status='reserved', connector=None)
         volume.group_id, volume.status = 'g', 'reserved'

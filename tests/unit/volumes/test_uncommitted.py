@@ -517,7 +517,8 @@ class ThickTest(Case):
         """An instance here may want what is whole elsewhere by then."""
         self.create()
         asked = self.a.node.volumes.volume(self.volume.id)
-        asked.host, self.volume.host = None, B + '#p'
+        asked = dataclasses.replace(asked, host=None)
+        self.volume.host = B + '#p'
         self.clearing(mock.Mock())
         create.give_up(self.a.node, asked)
         self.a.node.clear.assert_not_called()
@@ -606,7 +607,7 @@ class SecretTest(Case):
 
     def encrypted(self, host=A):
         node = self.world.nodes[host].node
-        create.create_encrypted(node, node.volumes.volume(self.volume.id),
+        create.create_encrypted(node, self.volume.id,
                                 policy.wanted(node, self.volume))
 
     def test_an_image_that_could_not_be_written(self):
@@ -641,7 +642,8 @@ class SecretTest(Case):
         self.encrypted()
         asked = self.a.node.volumes.volume(self.volume.id)
         self.world.volumes[self.volume.id].provider_id = None
-        asked.provider_id = asked.provider_id.replace('ours', '')
+        asked = dataclasses.replace(
+            asked, provider_id=asked.provider_id.replace('ours', ''))
         self.world.destroy(self.volume)
         with mock.patch.object(type(self.a.node.volumes._inner), 'volume',
                                return_value=None), \
@@ -670,8 +672,8 @@ class SecretTest(Case):
 
     def test_given_back_while_it_is_created_elsewhere(self):
         self.encrypted()
+        self.volume.host = None
         asked = self.a.node.volumes.volume(self.volume.id)
-        asked.host = self.volume.host = None
         remove = crypt.SimKeys.remove
 
         def late(keys, key):
@@ -703,8 +705,8 @@ class SecretTest(Case):
         self.volume.extra_specs['localclone:key'] = 'type:ours'
         self.world.secrets.kept['ours'] = ('ours', bytes(64))
         self.encrypted()
+        self.volume.host = None
         asked = self.a.node.volumes.volume(self.volume.id)
-        asked.host = self.volume.host = None
         create.give_up(self.a.node, asked)
         self.assertIn('ours', self.world.secrets.kept)
         self.assertEqual([('ours', 'volumes', self.volume.id)],

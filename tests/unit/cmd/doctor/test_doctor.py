@@ -279,9 +279,9 @@ class DoctorTest(testtools.TestCase):
         self.assertNotIn('secrets without volume', self.names)
 
     def test_what_is_left_is_told_with_bounds(self):
-        found, = encryption.leftover_secrets([operator.Left(
-            operator.SECRET, 'k%d' % number, 'v', True)
-                        for number in range(200)])
+        found, = encryption.leftover_secrets([
+            operator.Left(operator.SECRET, 'k%d' % number, 'v', True)
+            for number in range(200)])
         self.assertIn('and 195 more', found.details)
         self.assertLess(len(found.details), 300)
 

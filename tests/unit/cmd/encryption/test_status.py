@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``cinder-localclone encryption``: which volumes, whose homes, exit codes."""
 
+import dataclasses
 import io
 import json
 import os
@@ -55,8 +56,9 @@ class CommandsTest(testtools.TestCase):
     @ddt.data('list', 'check')
     def test_row_that_is_not_understood(self, name):
         """Its home says so; all others are shown."""
-        with mock.patch.object(sample.ENCRYPTED_OF[sample.NODE1][0],
-                               'provider_id', 'lc9:what'):
+        first, *others = sample.ENCRYPTED_OF[sample.NODE1]
+        with mock.patch.dict(sample.ENCRYPTED_OF, {sample.NODE1: [
+                dataclasses.replace(first, provider_id='lc9:what'), *others]}):
             rows, _code = self.run_json('encryption', name)
         self.assertLessEqual(DRIVER, {row['Volume'] for row in rows})
 
@@ -88,12 +90,12 @@ class CommandsTest(testtools.TestCase):
 
     def test_type(self):
         inventory = sample._Backend.db.inventory
+        types = zip((sample.NODE1, sample.NODE2), ('t2', 't1'))
         with mock.patch.object(inventory, 'type_id', lambda name: 't1',
-                               create=True), mock.patch.object(
-                sample.ENCRYPTED_OF[sample.NODE2][0], 'volume_type_id', 't1',
-                create=True), mock.patch.object(
-                sample.ENCRYPTED_OF[sample.NODE1][0], 'volume_type_id', 't2',
-                create=True):
+                               create=True), mock.patch.dict(
+                sample.ENCRYPTED_OF, {host: [dataclasses.replace(
+                    sample.ENCRYPTED_OF[host][0], volume_type_id=type_id)]
+                    for host, type_id in types}):
             rows, _code = self.run_json(
                 'encryption', 'key', 'rotate', '--type', 'secret')
         self.assertEqual([sample.REENCRYPTED], [

@@ -22,8 +22,10 @@ from cinder_localclone.core.state import Asked
 from cinder_localclone.service import options
 from cinder_localclone.volumes import migrate
 from tests.helpers import ended_move_case
+from tests.helpers import inventory_rows
 from tests.helpers import move_case
 from tests import world as worlds
+from tests.world import images
 from tests.world import records
 from tests.world import unattended
 
@@ -339,7 +341,7 @@ class DrainTest(Base):
 
     def test_attached(self):
         self.holds('attached', 'instance vm on a', volume_attachment=[
-            types.SimpleNamespace(instance_uuid='vm', connector={
+            images.attachment(instance_uuid='vm', connector={
                 'host': 'a'})], status='in-use')
 
     @ddt.data(
@@ -546,8 +548,9 @@ class ChoiceTest(testtools.TestCase):
 
         def choose(size, **more):
             return drain_plan.choose(
-                types.SimpleNamespace(size=size, availability_zone='nova',
-                                      provider_id=more.get('provider_id')),
+                inventory_rows.row(
+                    inventory_rows.V1, size=size, availability_zone='nova',
+                    provider_id=more.get('provider_id')),
                 worlds.GEOMETRY, targets, more.get('to'),
                 more.get('arriving', {}))
         self.assertEqual(B, choose(1))

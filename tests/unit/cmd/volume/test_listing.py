@@ -7,6 +7,7 @@ from cinder_localclone.cmd import main
 from cinder_localclone.cmd.volume import listing as volumes
 from cinder_localclone.core import errors
 from cinder_localclone.core.state import Phase
+from cinder_localclone.core import volume_types
 from cinder_localclone.db import inventory
 from cinder_localclone.service import operator as backends
 from tests.helpers.command_case import A
@@ -63,7 +64,7 @@ class VolumesTest(ListingCase):
     def test_who_encrypts(self):
         for provider, who in (
                 (None, ''), ('lc1:odd', 'unknown'),
-                (str(volumes.volume_types.Recorded(1 << 24, 'k')),
+                (str(volume_types.Recorded(1 << 24, 'k')),
                  'driver')):
             self.assertEqual(who, volumes.encrypted_by(
                 inventory_rows.row(V1, provider_id=provider)))
