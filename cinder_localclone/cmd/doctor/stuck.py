@@ -21,8 +21,8 @@ if typing.TYPE_CHECKING:
     from cinder_localclone.db import inventory
 
 #: Least age of the statuses for :func:`interrupted_operations`, in seconds. By
-#: then the sweeps of the node have repaired a status, if they can. The database
-#: query applies this limit.
+#: then the node's sweeps have repaired a status, if they can. The query of the
+#: database applies this limit.
 PATIENCE = 1800
 #: Remedies for an interrupted operation: by the phase of a move, or else by
 #: ``what`` of :class:`.inventory.Unended`.

@@ -30,7 +30,7 @@ class Command(base.Command):
 
         :raises CommandError: if there is no such volume
         """
-        volume, _move = backend.volume(volume_id)
+        volume: Volume | None = backend.volume(volume_id)[0]
         if volume is None or not self.is_encrypted(volume):
             raise errors.CommandError('Volume %s is not encrypted%s.' % (
                 volume_id, '' if self.by_nova else ' by this driver'))
@@ -153,7 +153,7 @@ class _Status(Command):
                'Key slots', 'Recovery key', 'Re-encryption', 'Remarks')
 
     def rows(self, backend: backends.Backend, volumes: list[Volume]
-             ) -> list[tuple]:
+             ) -> list[tuple[typing.Any, ...]]:
         """Return a row for each volume, followed by the home's answer."""
         alive = backend.nodes()
         return [(volume.id, self.home(volume),
@@ -206,7 +206,8 @@ class Show(base.VolumeCommand, _Status):
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """Return a row for each value."""
         backend = self.app.backend()
-        row, = self.rows(backend, [self.one(backend, parsed_args.volume)])
+        volume = self.encrypted_volume(backend, parsed_args.volume)
+        row, = self.rows(backend, [volume])
         return base.with_fields(
             (('Field', 'Value'), list(zip(self.COLUMNS, row))),
             [None] * (len(self.COLUMNS) - 1) + [row[-1]],
@@ -262,7 +263,7 @@ class Check(Command):
         """Return the rows of the table."""
         backend = self.app.backend()
         alive, found = backend.nodes(), []
-        volumes = [self.one(backend, parsed_args.volume)] if (
+        volumes = [self.encrypted_volume(backend, parsed_args.volume)] if (
             parsed_args.volume) else self.all(backend)
         for volume in volumes:
             answer, problem = self.ask(backend, alive, volume, 'verify')

@@ -46,7 +46,7 @@ def progress(backend: backends.Backend, over: bool = True,
 
 def with_rows(backend: backends.Backend,
               wanted: Callable[[state.Move], bool] = lambda move: True
-              ) -> list[tuple[state.Move, dict]]:
+              ) -> list[tuple[state.Move, Row]]:
     """Return moves with their rows.
 
     :param wanted: whether to ask for a move and return it

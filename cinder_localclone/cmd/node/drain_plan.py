@@ -64,8 +64,8 @@ def to_move_away(db: records.Database, host: str) -> list[Volume]:
             if not _held(volume, moves.get(volume.id))]
 
 
-def holders(db: records.Database, host: str, to_wipe: int
-            ) -> Iterator[Held]:
+def all_held(db: records.Database, host: str, to_wipe: int
+             ) -> Iterator[Held]:
     """Yield everything on a node except volumes ready to move away.
 
     :param to_wipe: bytes of LVs to be wiped on the node
@@ -156,7 +156,7 @@ def choose(volume: Volume, geometry: state.Geometry,
     return max(sorted(left), key=left.__getitem__, default='')
 
 
-def arriving(moves: list[state.Move]) -> dict[str, int]:
+def bytes_arriving(moves: list[state.Move]) -> dict[str, int]:
     """Return the bytes of the volumes moving to each host."""
     found: dict[str, int] = {}
     for move in moves:

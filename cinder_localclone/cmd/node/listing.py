@@ -37,7 +37,7 @@ class List(base.Command):
 
 
 def nodes(backend: backends.Backend, only: str | None = None
-          ) -> Iterator[tuple[tuple, dict[str, typing.Any]]]:
+          ) -> Iterator[tuple[tuple[typing.Any, ...], dict[str, typing.Any]]]:
     """Yield the row of each node, and its fields for a program.
 
     :param only: the service host of a single node

@@ -3,6 +3,7 @@
 
 import argparse
 from collections.abc import Iterable
+from collections.abc import Iterator
 import contextlib
 import io
 import os
@@ -35,7 +36,7 @@ class Report(base.Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the file and the limits."""
-        parser = super().get_parser(prog_name)
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument(
             '--output', metavar='PATH', help='a new file, readable only for '
             'you; default: localclone-report-<host>-<time>.tar.gz in the '
@@ -128,7 +129,7 @@ def _add(archive: tarfile.TarFile, directory: str, name: str, content: bytes
 
 
 @contextlib.contextmanager
-def _created(path: str):
+def _created(path: str) -> Iterator[io.BufferedIOBase]:
     """Open a new file for this user alone; remove it after an error.
 
     :raises CommandError: if it exists, or can't be created

@@ -275,7 +275,7 @@ def log_file(found: Sequence[redaction.Option]) -> str:
         if each.section == 'DEFAULT'}
     directory, name = named.get('log_dir', ''), named.get('log_file', '')
     if name:
-        return os.path.join(directory, name)
+        return str(os.path.join(directory, name))
     for name in ('cinder-volume.log', 'volume.log'):
         path = os.path.join(directory or '/var/log/cinder', name)
         if os.path.exists(path):

@@ -23,7 +23,7 @@ class Unlock(base.Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the volumes."""
-        parser = super().get_parser(prog_name)
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument('volumes', nargs='*', metavar='VOLUME',
                             help='ID or name of a volume to open; default: '
                                  'all')

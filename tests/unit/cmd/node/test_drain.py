@@ -389,7 +389,7 @@ class DrainTest(Base):
         self.backend.db.moves.begin(
             volume, A + '#p', state.Event.MOVE_BEGUN,
             worlds.GEOMETRY, lambda record: record, 'CHAP u s', 'i')
-        found, = drain_plan.holders(self.backend.db, A, 0)
+        found, = drain_plan.all_held(self.backend.db, A, 0)
         self.assertEqual('moving to it', found.what)
 
     def overwriting(self, ends):
