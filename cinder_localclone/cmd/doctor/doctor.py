@@ -294,42 +294,47 @@ class Doctor(base.Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """Return the rows of the table."""
-        findings = self._findings()
+        found = findings(self.app.backend)
         self.app.exit_code = int(any(each.verdict == checks.FAIL
-                                     for each in findings))
+                                     for each in found))
         return ('Check', 'Verdict', 'Details', 'Fix'), [
-            dataclasses.astuple(each) for each in findings]
+            dataclasses.astuple(each) for each in found]
 
-    def _findings(self) -> list[Finding]:
-        backend: backends.Backend | None = None
-        findings: list[Finding] = []
 
-        def configuration() -> list[Finding]:
-            nonlocal backend
-            found = self.app.backend()
-            found.conf.check()
-            backend = found
-            return [Finding('cinder.conf', checks.OK, '[%s] in %s' % (
-                found.name, found.settings.named))]
+def findings(find_backend: Callable[[], backends.Backend]) -> list[Finding]:
+    """Make all checks.
 
-        findings += examine('cinder.conf', configuration)
-        findings += examine('privileges', self._privileges, backend)
-        findings += node_checks(backend)
-        if backend is None:
-            return findings + [Finding(
-                'storage, peers', checks.WARN, 'not checked: they depend on '
-                'cinder.conf', FIXES['cinder.conf'])]
-        findings += checks.limits(backend.conf, backend.settings.rpc_timeout)
-        findings += examine('storage', storage_checks, backend)
-        findings += examine('locked volumes', _locked, backend)
-        findings += examine('key cache', _key_cache, backend)
-        findings += examine('former directories', _former, backend)
-        return findings + examine('database', shared_checks, backend)
+    :param find_backend: returns the backend, or raises CommandError
+    """
+    backend: backends.Backend | None = None
+    found: list[Finding] = []
 
-    @staticmethod
-    def _privileges(backend: backends.Backend | None) -> list[Finding]:
-        if not os.geteuid():
-            backends.act_as_root(backend.settings if backend else None)
-        elif backend:
-            backend.load_cinder()  # configures how the helper is started
-        return []
+    def configuration() -> list[Finding]:
+        nonlocal backend
+        present = find_backend()
+        present.conf.check()
+        backend = present
+        return [Finding('cinder.conf', checks.OK, '[%s] in %s' % (
+            present.name, present.settings.named))]
+
+    found += examine('cinder.conf', configuration)
+    found += examine('privileges', _privileges, backend)
+    found += node_checks(backend)
+    if backend is None:
+        return found + [Finding(
+            'storage, peers', checks.WARN, 'not checked: they depend on '
+            'cinder.conf', FIXES['cinder.conf'])]
+    found += checks.limits(backend.conf, backend.settings.rpc_timeout)
+    found += examine('storage', storage_checks, backend)
+    found += examine('locked volumes', _locked, backend)
+    found += examine('key cache', _key_cache, backend)
+    found += examine('former directories', _former, backend)
+    return found + examine('database', shared_checks, backend)
+
+
+def _privileges(backend: backends.Backend | None) -> list[Finding]:
+    if not os.geteuid():
+        backends.act_as_root(backend.settings if backend else None)
+    elif backend:
+        backend.load_cinder()  # configures how the helper is started
+    return []
