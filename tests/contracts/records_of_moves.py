@@ -220,13 +220,13 @@ class Contract(records_bench.Contract):
                 {each.move_id for each in ids},
                 {each.move_id for each in self.moves.moves_of(host)})
 
-    def test_readable__all(self):
+    def test_readable_moves__all(self):
         self.assertEqual([], self.moves.readable_moves())
         move = self.begin()
         other = self.begin(volume=self.row(self.create(C, status='in-use')))
         self.assertEqual({move, other}, set(self.moves.readable_moves()))
 
-    def test_readable__of_a_volume_that_was_deleted(self):
+    def test_readable_moves__of_a_volume_that_was_deleted(self):
         move = self.moves.commit(self.begin())
         self.rows.destroy(self.volume)
         found, = self.moves.readable_moves()

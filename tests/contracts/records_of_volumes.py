@@ -105,7 +105,7 @@ class Contract(records_bench.Contract):
     # -- what services were at work on when they died
 
     @ddt.data(*sorted(statuses.LOST_WITH_SERVICE))
-    def test_older__work_that_somebody_began(self, status):
+    def test_volumes_unchanged_since__work_that_somebody_began(self, status):
         before = self.rows.now()
         self.put(status=status)
         after = self.rows.now() + datetime.timedelta(microseconds=1)
@@ -423,7 +423,7 @@ class Contract(records_bench.Contract):
 
     # -- services, and what is lost with a node
 
-    def test_by_host__all(self):
+    def test_alive_by_host__all(self):
         self.assertEqual(dict.fromkeys(ZONES, True),
                          self.services.alive_by_host())
 
@@ -691,7 +691,7 @@ class Contract(records_bench.Contract):
         self.put(host=B + '#p', service_uuid=self.rows.services[A], **values)
         return self.row()
 
-    def test_misplaced__a_home_that_was_written_late(self):
+    def test_volumes_with_wrong_host__a_home_that_was_written_late(self):
         self.assertEqual([],
                          self.nothing(self.volumes.volumes_with_wrong_host, A))
         self.late()
@@ -703,17 +703,17 @@ class Contract(records_bench.Contract):
 
     @ddt.data({'status': 'creating'}, {'status': 'downloading'},
               {'migration_status': 'migrating'})
-    def test_misplaced__not_while_cinder_is_at_work(self, values):
+    def test_volumes_with_wrong_host__not_while_cinder_is_at_work(self, values):
         self.late(**values)
         self.assertEqual([],
                          self.nothing(self.volumes.volumes_with_wrong_host, A))
 
-    def test_misplaced__not_of_another_backend(self):
+    def test_volumes_with_wrong_host__not_of_another_backend(self):
         self.put(host='b@other#p', service_uuid=self.rows.services[A])
         self.assertEqual([],
                          self.nothing(self.volumes.volumes_with_wrong_host, A))
 
-    def test_misplaced__by_a_name_in_other_letters(self):
+    def test_volumes_with_wrong_host__by_a_name_in_other_letters(self):
         self.put(host='A@l#p', service_uuid=self.rows.services[A])
         self.assertEqual([self.volume],
                          self.nothing(self.volumes.volumes_with_wrong_host, A))
@@ -721,7 +721,7 @@ class Contract(records_bench.Contract):
         self.assertEqual([],
                          self.nothing(self.volumes.volumes_with_wrong_host, A))
 
-    def test_misplaced__neither_end_of_a_move(self):
+    def test_volumes_with_wrong_host__neither_end_of_a_move(self):
         self.moves.commit(self.begin())
         for host in (A, B):
             self.assertEqual(

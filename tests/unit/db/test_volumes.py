@@ -277,7 +277,7 @@ class UncommittedTest(Case):
             return writer()
         with mock.patch.object(base, 'writer', moved):
             self.volumes.correct_services(B, {lv})
-        self.assertEqual(uuid, self.volumes.volume(volume.id).service_uuid)
+        self.assertEqual(uuid, base.cinder_volume(volume.id).service_uuid)
 
     def test_home_of_a_volume_with_another_lv_meanwhile(self):
         volume = self.volumes.volume(utils.create_volume(

@@ -313,8 +313,8 @@ class DriverTest(Case):
 
     def test_owner_is_told_why_a_plain_volume_is_not_created(self):
         """Cinder says only that its driver has failed."""
-        new = self.node.volumes.volume.return_value = volume(
-            status='creating')
+        new = volume(status='creating')
+        self.node.volumes.volume.return_value = recorded(status='creating')
         self.node.lvm.create_lv.side_effect = exceptions.NoArchive(
             host='h', directory='d', free=0)
         with mock.patch.object(messages, 'api') as api:

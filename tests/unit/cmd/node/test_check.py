@@ -2,8 +2,8 @@
 """``cinder-localclone node check`` and ``node show``."""
 
 import time
-import types
 
+from tests.helpers import inventory_rows
 from tests.helpers.command_case import A
 from tests.helpers.command_case import B
 from tests.helpers.command_case import ListingCase
@@ -21,8 +21,7 @@ class Case(ListingCase):
         self.answers = {'describe': dict(READY), 'troubles': []}
         self.asked = []
         self.backend.ask.side_effect = self.ask
-        volume = types.SimpleNamespace(
-            id=V1, name='volume-' + V1, host=A + '#p', status='available')
+        volume = inventory_rows.row(V1, A)
         self.db.volumes.volumes_of.side_effect = lambda host: (
             [volume] if host == A else [])
         self.backend.volume.return_value = volume, None

@@ -13,6 +13,7 @@ from cinder_localclone.cmd.report import parts
 from cinder_localclone.cmd.report import redaction
 from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
+from cinder_localclone.storage import prerequisites
 from cinder_localclone.service import options
 
 
@@ -69,8 +70,13 @@ class PartsTest(testtools.TestCase):
 
     def test_command_that_hangs(self):
         sources = parts.Sources([], '', 0.2, 6)
-        self.assertRaises(exceptions.CommandTimeout, sources.command,
-                          'sleep', '30')
+        with mock.patch.object(
+                prerequisites.process, 'run', autospec=True,
+                side_effect=exceptions.CommandTimeout(
+                    command='sleep', seconds=0.2)) as run:
+            self.assertRaises(exceptions.CommandTimeout, sources.command,
+                              'sleep', '30')
+        self.assertEqual(0.2, run.call_args.kwargs['timeout'])
 
     def test_sub_command(self):
         sources = parts.Sources(['/etc/x.conf'], 'lc', 20, 6)
