@@ -3,11 +3,11 @@
 
 import time
 
-from tests.helpers import inventory_rows
 from tests.helpers.command_case import A
 from tests.helpers.command_case import B
 from tests.helpers.command_case import ListingCase
 from tests.helpers.command_case import V1
+from tests.helpers import inventory_rows
 
 READY = {'problems': [], 'to_wipe': 3 << 20, 'block': 4096,
          'initiator': 'iqn.x', 'free_space': {

@@ -13,8 +13,8 @@ from cinder_localclone.cmd.report import parts
 from cinder_localclone.cmd.report import redaction
 from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
-from cinder_localclone.storage import prerequisites
 from cinder_localclone.service import options
+from cinder_localclone.storage import prerequisites
 
 
 class PartsTest(testtools.TestCase):
