@@ -178,6 +178,14 @@ def details() -> list[tuple[str, str]]:
             for action in Action if action in each.actions]
 
 
+def _then_ask(text: str) -> str:
+    """Return a text, and that an administrator can help.
+
+    Lazily translated texts can be joined, but not added.
+    """
+    return ' '.join((text, _ASK))
+
+
 _A = Action
 #: After a failed delete the status decides about a second delete, so a delete
 #: has only its own messages.
@@ -191,7 +199,7 @@ _CREATES = frozenset((_A.CREATE, _A.CLONE))
 
 _IN_LOG = _('Look for the error in the log of the volume service, by the '
             'request ID of the message.')
-_ASK = _(' If the request fails again, ask an administrator.')
+_ASK = _('If the request fails again, ask an administrator.')
 _DOCTOR = _('Run "cinder-localclone doctor" on the host.')
 _KEEP = _('Do not delete %(volume)s. Ask an administrator to examine it.')
 _RECOVER = _('Do not delete %(volume)s or its snapshots. Ask an administrator '
@@ -202,16 +210,16 @@ _RECOVER = _('Do not delete %(volume)s or its snapshots. Ask an administrator '
 FAILED = _message(
     'FAILED', 'LC00', [_A.ATTACH],
     _('The storage could not connect the volume to the host.'),
-    _('%(again)s.') + _ASK, _IN_LOG)
+    _then_ask(_('%(again)s.')), _IN_LOG)
 CREATE_FAILED = _message(
     'CREATE_FAILED', 'LC20', [_A.CREATE, _A.CLONE, _A.SNAPSHOT, _A.BACKUP],
     _('The storage could not create %(made)s. The source, if any, is '
       'unchanged.'),
-    _('%(again)s.') + _ASK, _IN_LOG)
+    _then_ask(_('%(again)s.')), _IN_LOG)
 IMAGE_FAILED = _message(
     'IMAGE_FAILED', 'LC49', [_A.IMAGE],
     _('The image was not completely written to the volume.'),
-    _('%(again)s.') + _ASK, _IN_LOG)
+    _then_ask(_('%(again)s.')), _IN_LOG)
 DELETE_FAILED = _message(
     'DELETE_FAILED', 'LC46', [_A.DELETE],
     _('The volume could not be deleted.'),
@@ -226,16 +234,17 @@ NOT_EXTENDED = _message(
       'status of the volume.'))
 NOT_MOVED = _message(
     'NOT_MOVED', 'LC26', [_A.MOVE],
-    _('The volume could not be moved.'), _('%(again)s.') + _ASK, _IN_LOG)
+    _('The volume could not be moved.'), _then_ask(_('%(again)s.')), _IN_LOG)
 NOT_RETYPED = _message(
     'NOT_RETYPED', 'LC50', [_A.RETYPE],
     _('The storage could not change the type of the volume in place.'),
-    _('If the volume still has its former type, repeat the request.') + _ASK,
+    _then_ask(_('If the volume still has its former type, repeat the '
+                'request.')),
     _IN_LOG)
 NOT_REVERTED = _message(
     'NOT_REVERTED', 'LC29', [_A.REVERT],
     _('The volume was not reverted to the snapshot; its data is unchanged.'),
-    _('%(again)s.') + _ASK, _IN_LOG)
+    _then_ask(_('%(again)s.')), _IN_LOG)
 MANAGE_FAILED = _message(
     'MANAGE_FAILED', 'LC51', [_A.MANAGE],
     _('The storage could not manage the logical volume.'),
@@ -259,7 +268,8 @@ DEFAULTS = {
 REFUSED = _message(
     'REFUSED', 'LC01', [_A.ATTACH],
     _('The volume cannot be connected to this host in its present state.'),
-    _('Check the status of the volume, and try again in ten minutes.') + _ASK,
+    _then_ask(_('Check the status of the volume, and try again in ten '
+                'minutes.')),
     _('The log of the volume service has the state that forbids the '
       'connection.'))
 ATTACHED_ELSEWHERE = _message(
@@ -302,10 +312,10 @@ FOLLOWS_INSTANCE = _message(
 SOURCE_BUSY = _message(
     'SOURCE_BUSY', 'LC05', [_A.ATTACH, _A.MOVE, _A.REVERT, _A.IMAGE],
     _('The volume is still in use on its host.'),
-    _('Detach the volume from all instances. %(again)s in a few minutes.')
-    + _ASK,
+    _then_ask(_('Detach the volume from all instances. %(again)s in a few '
+                'minutes.')),
     _('Find the process with the volume open on its home ("cinder-localclone '
-      'show"), and end it.'))
+      'volume show"), and end it.'))
 DESTINATION_WRITTEN = _message(
     'DESTINATION_WRITTEN', 'LC16', _OF_EXISTING,
     _('A live migration of the volume cannot be rolled back: data was already '
@@ -346,13 +356,13 @@ SOURCE_UNREACHABLE = _message(
     'SOURCE_UNREACHABLE', 'LC12', [_A.ATTACH, _A.MOVE, _A.CLONE],
     _('The destination host could not reach the data of the volume on the '
       'other host.'),
-    _('%(again)s later.') + _ASK,
+    _then_ask(_('%(again)s later.')),
     _('Check the network between the hosts, and the iSCSI target of the '
       'source.'))
 TIMEOUT = _message(
     'TIMEOUT', 'LC09', _ANY,
     _('The storage of a host did not answer in time.'),
-    _('%(again)s later.') + _ASK,
+    _then_ask(_('%(again)s later.')),
     _('Look for hanging commands and disks in the kernel log of the host.'))
 UPGRADE = _message(
     'UPGRADE', 'LC55', _ANY,
@@ -432,7 +442,7 @@ METADATA_TOO_SMALL = _message(
       'lost.'),
     _('Ask an administrator to continue the copy. %(again)s afterwards.'),
     _('Extend the metadata LV named in the log, and run "cinder-localclone '
-      'repair".'))
+      'volume repair".'))
 METADATA_LOST = _message(
     'METADATA_LOST', 'LC14', _OF_EXISTING,
     _('The copy of the volume between two hosts was damaged.'),
@@ -530,7 +540,7 @@ KEY_UNREADABLE = _message(
     _('Check the roles of the user in the key manager.'))
 KEY_UNAVAILABLE = _message(
     'KEY_UNAVAILABLE', 'LC36', _ANY - {_A.MANAGE},
-    _('The key manager does not answer.'), _('%(again)s later.') + _ASK,
+    _('The key manager does not answer.'), _then_ask(_('%(again)s later.')),
     _('Start the key manager, and check the connection of the host to it.'))
 KEY_UNUSABLE = _message(
     'KEY_UNUSABLE', 'LC61', _ANY - {_A.MANAGE},

@@ -106,6 +106,9 @@ LOOKS = {
         'completed_reads': FileNotFoundError(2, 'as asked'),
         'size': FileNotFoundError(2, 'as asked')},
 }
+#: By module: sweeps over all of something, which may stay at one of them.
+SWEEPS = {'volumes.clone': 'sweep_images',
+          'moves.remote_attachment': 'sweep'}
 
 
 class Steps:
@@ -315,10 +318,9 @@ def install(steps):
     clones = importlib.import_module(
         'cinder_localclone.storage.clones').Clones
     clones.set_hydration = unless_still(steps, clones.set_hydration)
-    for name, observe in (('volumes.clone', 'sweep_images'),
-                          ('moves.remote_attachment', 'look')):
+    for name, sweep in SWEEPS.items():
         module = importlib.import_module('cinder_localclone.' + name)
-        setattr(module, observe, aside(steps, getattr(module, observe)))
+        setattr(module, sweep, aside(steps, getattr(module, sweep)))
     # What is sent to a service here is delivered as soon as it is back.
     importlib.import_module(
         'cinder_localclone.volumes.interrupted').DELIVERED = DELIVERED

@@ -703,7 +703,7 @@ class Contract(records_bench.Contract):
 
     @ddt.data({'status': 'creating'}, {'status': 'downloading'},
               {'migration_status': 'migrating'})
-    def test_volumes_with_wrong_host__not_while_cinder_is_at_work(self, values):
+    def test_volumes_with_wrong_host__not_while_cinder_works(self, values):
         self.late(**values)
         self.assertEqual([],
                          self.nothing(self.volumes.volumes_with_wrong_host, A))

@@ -89,6 +89,15 @@ class EffectsTest(testtools.TestCase):
         self.assertEqual(set(privileged()), steps | readers)
         self.assertEqual(set(), steps & readers)
 
+    def test_each_sweep_and_reader_exists(self):
+        for module, wrapped in (
+                *stepping.LOOKS.items(),
+                *((module, [name])
+                  for module, name in stepping.SWEEPS.items())):
+            found = importlib.import_module('cinder_localclone.' + module)
+            self.assertEqual([], [name for name in wrapped
+                                  if not callable(getattr(found, name, ''))])
+
     def test_methods_say_first_which_volume_they_are_called_for(self):
         for where, called in stepping.METHODS.items():
             module, _dot, kind = where.rpartition('.')
@@ -343,7 +352,7 @@ class ScalingTest(testtools.TestCase):
                           ('g', 'volume-x', 100, 64, 30),
                           ('g', 'volume-x', names.crypt(V), 100, 200, 30)],
                          self.out)
-        self.assertEqual(100, self.unfilled({}))
+        self.assertEqual(100, self.bytes_to_write({}))
         self.assertEqual((1600, 'serial'), self.identity('/dev/sda'))
         self.assertEqual(1600, self.size('/dev/sda'))
         self.assertEqual(1600, self.size(names.crypt_path(V)))

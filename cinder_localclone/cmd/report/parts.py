@@ -28,8 +28,8 @@ from cinder_localclone.storage import prerequisites
 
 #: Sub-commands whose JSON is a part.
 COMMANDS = ('node list', 'volume list', 'move list', 'doctor')
-#: Files with the output of a command. "dmsetup table" shows the keys of crypt
-#: devices only with --showkeys.
+#: Files with the output of a command. Without an option, "dmsetup table" does
+#: not show the keys of crypt devices.
 OUTPUTS = {
     'lvm/pvs.txt': ('pvs', '--units', 'b', '-o', '+pv_tags'),
     'lvm/vgs.txt': ('vgs', '--units', 'b', '-o', '+vg_extent_size,vg_tags'),

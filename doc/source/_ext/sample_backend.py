@@ -273,7 +273,7 @@ class _Backend:
             moves_of=lambda host: MOVES_OF.get(host, [])),
         volumes=types.SimpleNamespace(
             volumes_of=_volumes_of, service_of=lambda volume_id: None,
-            misplaced=lambda host: []),
+            volumes_with_wrong_host=lambda host: []),
         snapshots=types.SimpleNamespace(
             snapshots_of=lambda volume_id: [], snapshots=lambda ids: {}),
         secrets=types.SimpleNamespace(secrets_in_use=lambda host='': set()),

@@ -211,7 +211,7 @@ class SnapshotTest(Base):
     def test_of_another_backend(self):
         self.away()
         self.useFixture(fixtures.MockPatchObject(
-            self.b.node.services, 'by_host', return_value={
+            self.b.node.services, 'alive_by_host', return_value={
                 B: True, 'a@m': True}))
         asked = self.useFixture(fixtures.MockPatchObject(
             self.b.node.peers, 'manageable_snapshot', return_value=1)).mock
@@ -259,7 +259,7 @@ class SnapshotTest(Base):
         """The guide: refused if a node that may have one is silent."""
         self.away()
         self.useFixture(fixtures.MockPatchObject(
-            self.b.node.services, 'by_host', return_value={
+            self.b.node.services, 'alive_by_host', return_value={
                 A: True, B: True, 'c@l': False}))
         self.useFixture(fixtures.MockPatchObject(
             self.b.node.peers, 'manageable_snapshot', return_value=1))
@@ -269,7 +269,7 @@ class SnapshotTest(Base):
     def test_more_than_one_elsewhere(self):
         self.away()
         self.useFixture(fixtures.MockPatchObject(
-            self.b.node.services, 'by_host', return_value={
+            self.b.node.services, 'alive_by_host', return_value={
                 A: True, B: True, 'c@l': True, 'a@m': True}))
         self.useFixture(fixtures.MockPatchObject(
             self.b.node.peers, 'manageable_snapshot', return_value=1))
