@@ -103,6 +103,10 @@ def _attend(connection, program):
         for number, fd in enumerate(fds):
             os.dup2(fd, number)
             os.close(fd)
+        # As at the start of Python: by the kind of file.
+        sys.stdin, sys.stdout, sys.stderr = (
+            open(0, closefd=False), open(1, 'w', closefd=False),
+            open(2, 'w', buffering=1, closefd=False))
         os._exit(_main(sys.modules.get(asked['module'], program),
                        asked['words']))
     try:

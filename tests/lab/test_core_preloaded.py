@@ -23,6 +23,9 @@ def main():
     if what == 'say':
         print('said', *words, sys.stdin.read(), COUNT)
         print('to stderr', file=sys.stderr)
+    elif what == 'reconfigure':  # looks at the kind of file
+        sys.stdout.reconfigure(errors='replace')
+        print('done')
     elif what == 'exit':
         sys.exit(int(words[0]))
     elif what == 'text':
@@ -44,9 +47,12 @@ class PreloadedTest(testtools.TestCase):
         self.path = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
         (self.path / 'program.py').write_text(PROGRAM)
         self.sock = self.path / 'socket'
+        self.log = open(self.path / 'log', 'w')
+        self.addCleanup(self.log.close)
         self.parent = subprocess.Popen(
             [sys.executable, '-S', preloaded.__file__, 'serve', self.sock,
-             'program'], env=dict(os.environ, PYTHONPATH=str(self.path)))
+             'program'], env=dict(os.environ, PYTHONPATH=str(self.path)),
+            stdout=self.log)
         self.addCleanup(self.parent.wait)
         self.addCleanup(self.parent.kill)
         self.wait(self.sock.exists)
@@ -73,6 +79,9 @@ class PreloadedTest(testtools.TestCase):
         for _time in range(2):  # nothing of one is left to the next
             self.assertEqual((0, "said a b's text 1\n", 'to stderr\n'),
                              self.ask('say', 'a', "b's", given='text'))
+
+    def test_output_to_another_kind_of_file(self):
+        self.assertEqual((0, 'done\n', ''), self.ask('reconfigure'))
 
     def test_exit_codes(self):
         self.assertEqual((0, '', ''), self.ask('exit', '0'))
