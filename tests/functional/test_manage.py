@@ -108,7 +108,7 @@ class ManageTest(base.LabTest):
             found['size'], found['safe_to_manage'],
             found['reason_not_safe']))
         volume = self.manage(self.n1, {'source-name': 'by_hand'}, 'error')
-        self.assertIn('could not be managed by this', str(
+        self.assertIn('cannot manage the named logical', str(
             self.admin.get('/messages').json()))
         self.admin.delete('/volumes/' + volume).raise_for_status()
         self.wait_gone('/volumes/' + volume)
