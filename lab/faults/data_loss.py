@@ -46,7 +46,7 @@ def at_rest(scenario):
         disk.forget(attachment)
         must(answer.status_code >= 400, 'it was given out on ' + each.name)
     told = disk.cinder.get('/messages').text
-    must('data of the volume was not found' in told,
+    must('was not found on its host' in told,
          'the owner was not told')
     _shown(scenario)
     scenario.no_handle(node, 5)
