@@ -202,7 +202,7 @@ def _take_out(path, release):
 def _beside(work, release):
     """Options of apt: a release alone, beside what this machine has."""
     (work / 'sources.list').write_text('deb %s %s main\n' % (
-        _mirror(), release))
+        mirror(), release))
     for name in ('lists', 'cache'):
         (work / name).mkdir()
     return ('-o', 'APT::Sandbox::User=root',
@@ -213,7 +213,7 @@ def _beside(work, release):
             '-o', 'Dir::Cache=%s' % (work / 'cache'))
 
 
-def _mirror():
+def mirror():
     """Where this machine has Debian 12 from."""
     for _attempt in range(2):
         found = process.run(

@@ -1,19 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``.. kernels::``: the stock kernels of distributions, and their sources."""
+"""Tables of stock kernels in reStructuredText."""
 
 from collections.abc import Iterable
-import pathlib
-import sys
 import typing
 
-from docutils import nodes
-from docutils.parsers.rst import Directive
-from docutils.statemachine import StringList
 import list_table
-
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
 
 if typing.TYPE_CHECKING:
     from cinder_localclone.core import kernels
@@ -39,20 +30,3 @@ def rst(rows: 'Iterable[kernels.Kernel]') -> list[str]:
                          'The iSCSI target: %s.' % _literal(
                              each.lio_command)))))) for each in rows)],
               widths='17 16 29 13 25')
-
-
-class Kernels(Directive):
-
-    def run(self):
-        from cinder_localclone.core import kernels
-        self.state.document.settings.env.note_dependency(kernels.__file__)
-        container = nodes.container()
-        self.state.nested_parse(
-            StringList(rst(kernels.KERNELS), source=kernels.__file__),
-            self.content_offset, container)
-        return [container]
-
-
-def setup(app):
-    app.add_directive('kernels', Kernels)
-    return {'parallel_read_safe': True}
