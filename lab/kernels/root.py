@@ -149,7 +149,7 @@ class Root:
     def build_package(self) -> str:
         """Build the package; its file in the root."""
         shutil.copytree(PACKAGE, self.work / 'upper/build/dkms')
-        self.run('cd /build/dkms; dpkg-buildpackage -us -uc -b')
+        self.run('cd /build/dkms; dpkg-buildpackage -d -us -uc -b')
         return self.run('ls /build/*.deb').strip()
 
     def install(self, package: str) -> str:
