@@ -134,12 +134,14 @@ def basics(*names) -> None:
 
     Only root on Debian can: for others it has to be there.
 
-    :param names: 'python3-venv', 'git', 'debootstrap' or 'qemu-system-x86'
+    :param names: 'python3-venv', 'git', 'debootstrap', 'qemu-system-x86' or
+        'busybox-static'
     """
     there = {'python3-venv': importlib.util.find_spec('ensurepip'),
              'git': shutil.which('git'),
              'debootstrap': shutil.which('debootstrap'),
-             'qemu-system-x86': shutil.which('qemu-system-x86_64')}
+             'qemu-system-x86': shutil.which('qemu-system-x86_64'),
+             'busybox-static': shutil.which('busybox')}
     lacking = [name for name in names if not there[name]]
     if lacking and not os.geteuid() and shutil.which('apt-get'):
         with _locked('apt'):

@@ -50,7 +50,7 @@ def _boot(root, kernel, work, report, seed):
                  '; '.join(map(str, wrong[:5])))
 
 
-def _release(release, work, report, seed):
+def _release(release, work, report, seed, export):
     """The package on a release, before and after an update of its kernel."""
     report.part = release.name
     with report.doing('root file system'):
@@ -72,6 +72,9 @@ def _release(release, work, report, seed):
                  new != old)
     _check_module(root, new, report)
     _boot(root, new, work / 'new', report, seed + 1)
+    if export:
+        with report.doing('kernel and modules for a lab') as row:
+            row.detail = str(root.export(new, export))
 
 
 def _check_module(root, kernel, report):
@@ -92,6 +95,10 @@ def main() -> int:
     parser.add_argument('--only', default='', metavar='REGEX',
                         help='releases like it, "Debian 12"')
     parser.add_argument('--seed', type=int, help='of the content')
+    parser.add_argument(
+        '--export', type=pathlib.Path, metavar='DIR', help='leave each '
+        'updated kernel with its modules there, for the nodes of a lab '
+        '(LOCALCLONE_LAB_KERNEL=DIR/VERSION)')
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     seed = options.seed or random.randrange(1 << 31)
@@ -106,7 +113,7 @@ def main() -> int:
                         prefix='lc-kernels-', dir='/var/tmp') as directory:
                     try:
                         _release(release, pathlib.Path(directory), report,
-                                 seed)
+                                 seed, options.export)
                     except reports.Failed:
                         pass
     except process.LabError as exc:

@@ -177,6 +177,19 @@ class Root:
         """What the package's own command says of a kernel."""
         return self.run('cinder-localclone-dkms %s || true' % kernel)
 
+    def export(self, kernel: str, to: pathlib.Path) -> pathlib.Path:
+        """Copy a kernel and its modules; the directory."""
+        out = '/out/export/' + kernel
+        self.run('mkdir -p %s/modules; cp -a /lib/modules/%s %s/modules/; '
+                 'rm -f %s/modules/%s/build %s/modules/%s/source; '
+                 'cp /boot/vmlinuz-%s %s/vmlinuz' % (
+                     out, kernel, out, out, kernel, out, kernel, kernel, out))
+        target = to.resolve() / kernel
+        shutil.rmtree(target, ignore_errors=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(str(self.work / 'upper') + out, target)
+        return target
+
     def pack(self, kernel: str) -> pathlib.Path:
         """A directory with vmlinuz and an initrd to boot it with."""
         for name in ('pack.sh', 'init.sh'):
