@@ -85,8 +85,8 @@ _EXTRA = 'apt install linux-modules-extra-$(uname -r)'
 _UBUNTU = ('Flavours other than generic were not looked at. The list of '
            'modules in linux-modules (NVIDIA/NV-Kernels 420a292) has '
            'drivers/md, but not iscsi_target_mod.')
-_UBUNTU_LIO = ('TARGET_CORE and ISCSI_TARGET from the exported symbols of '
-               'Proxmox\'s kernel, built from this tree.')
+_UBUNTU_LIO = ('ISCSI_TARGET from the exported symbols of Proxmox\'s '
+               'kernel, built from Ubuntu\'s tree.')
 _RED_HAT = 'Its own file was not seen. '
 
 KERNELS = (
