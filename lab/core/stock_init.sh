@@ -13,7 +13,7 @@ for each in $(busybox cat /proc/cmdline); do
         lc_state=*) state=${each#*=};;
     esac
 done
-modprobe -a virtio_pci virtio_blk virtio_net 9pnet_virtio 9p
+/bin/modprobe -a virtio_pci virtio_blk virtio_net 9pnet_virtio 9p
 how=trans=virtio,version=9p2000.L,msize=512000,rw
 busybox mount -t 9p -o $how,cache=loose root /host
 busybox mount -t 9p -o $how,cache=none state /host$state

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The first process of a stock kernel. vda is the source, vdb the destination,
 # vdc the metadata. Lines that begin with "lab: " are read by lab/kernels.
-# The numbers of the regions are those of content.py.
+# The numbers of the regions are those of content.py. busybox would take its own
+# dd, modprobe and the like: hence their paths.
 export PATH=/bin:/sbin DM_DISABLE_UDEV=1 LC_ALL=C
 busybox mkdir -p /proc /sys /dev /tmp /run
 busybox mount -t proc proc /proc
@@ -31,7 +32,7 @@ write() {  # DEVICE KIND FIRST LAST [FLAG]
     region=$3
     while [ $region -le $4 ]; do
         busybox yes $2-$region | busybox head -c 65536 >/tmp/data
-        dd if=/tmp/data of=/dev/mapper/$1 bs=64k seek=$region count=1 \
+        /bin/dd if=/tmp/data of=/dev/mapper/$1 bs=64k seek=$region count=1 \
             oflag=direct${5:+,$5} conv=notrunc status=none || return 1
         region=$((region + 1))
     done
@@ -40,7 +41,7 @@ as_written() {  # DEVICE KIND FIRST LAST
     region=$3
     while [ $region -le $4 ]; do
         busybox yes $2-$region | busybox head -c 65536 >/tmp/data
-        dd if=/dev/mapper/$1 bs=64k skip=$region count=1 iflag=direct \
+        /bin/dd if=/dev/mapper/$1 bs=64k skip=$region count=1 iflag=direct \
             status=none | busybox cmp -s - /tmp/data || return 1
         region=$((region + 1))
     done
@@ -49,23 +50,24 @@ partial() {
     region=24
     while [ $region -le 31 ]; do
         busybox yes partial-$region | busybox head -c 4096 >/tmp/data
-        dd if=/tmp/data of=/dev/mapper/clone bs=4k count=1 \
+        /bin/dd if=/tmp/data of=/dev/mapper/clone bs=4k count=1 \
             seek=$((region * 16 + 2)) oflag=direct conv=notrunc \
             status=none || return 1
         region=$((region + 1))
     done
 }
 same_as_source() {  # REGION
-    dd if=/dev/mapper/clone bs=64k skip=$1 count=1 iflag=direct status=none \
-        >/tmp/a &&
-        dd if=/dev/vda bs=64k skip=$1 count=1 iflag=direct status=none \
-            >/tmp/b && busybox cmp -s /tmp/a /tmp/b
+    for each in mapper/clone vda; do
+        /bin/dd if=/dev/$each bs=64k skip=$1 count=1 iflag=direct \
+            of=/tmp/${each#*/} status=none || return 1
+    done
+    busybox cmp -s /tmp/clone /tmp/vda
 }
 hydrated() {  # status: ... METADATA REGION_SIZE HYDRATED/TOTAL HYDRATING ...
     dmsetup status clone | busybox awk '{split($7, n, "/"); print n[1]}'
 }
 flush() {
-    dd if=/dev/null of=/dev/mapper/clone conv=fsync,notrunc status=none
+    /bin/dd if=/dev/null of=/dev/mapper/clone conv=fsync,notrunc status=none
 }
 create() {
     dmsetup create clone --table "0 $((64 << 11)) clone /dev/vdc /dev/vdb \
@@ -78,8 +80,9 @@ whole() {
 }
 
 echo "lab: kernel $(busybox uname -r)"
-modprobe -a virtio_pci virtio_blk dm-mod
-check "dm-clone is loaded: $(modinfo -F filename dm-clone)" modprobe dm-clone
+/sbin/modprobe -a virtio_pci virtio_blk dm-mod
+check "dm-clone is loaded: $(/sbin/modinfo -F filename dm-clone)" \
+    /sbin/modprobe dm-clone
 for each in vda vdb vdc; do
     n=0
     while [ ! -b /dev/$each ] && [ $n -lt 50 ]; do
@@ -97,7 +100,7 @@ first() {
     check "write: whole regions, before the copy" write clone early 8 15
     check "write: parts of regions, before the copy" partial
     before=$(hydrated)
-    check "discard: accepted" blkdiscard -o $((40 * 65536)) \
+    check "discard: accepted" /bin/blkdiscard -o $((40 * 65536)) \
         -l $((16 * 65536)) /dev/mapper/clone
     check "discard: its regions count as copied" \
         [ "$(hydrated)" = $((before + 16)) ]

@@ -5,8 +5,8 @@
 set -e
 kernel=$1 init=$2 out=$3
 tree=$(mktemp -d)
-mkdir -p "$tree/bin" "$tree/sbin" "$out"
-ln -s bin "$tree/usr"
+mkdir -p "$tree/bin" "$tree/sbin" "$tree/lib" "$tree/usr" "$out"
+ln -s ../bin ../lib "$tree/usr/"
 for program in busybox dd blkdiscard dmsetup kmod; do
     path=$(command -v $program)
     cp -L "$path" "$tree/bin/$program"

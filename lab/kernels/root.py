@@ -138,8 +138,8 @@ class Root:
 
     def version(self, kernel: str) -> str:
         """The version of a kernel's package."""
-        return self.run("dpkg-query -W -f '${source:Version}' "
-                        'linux-image-' + kernel).strip()
+        return self.run("dpkg-query -W -f '${Version}' linux-image-"
+                        + kernel).strip()
 
     def configured(self, kernel: str) -> str:
         """What the kernel's configuration says of dm-clone."""
