@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The first process of a stock kernel. vda is the source, vdb the destination,
 # vdc the metadata. Lines that begin with "lab: " are read by lab/kernels.
-# The numbers of the regions are those of content.py. busybox would take its own
-# dd, modprobe and the like: hence their paths.
+# The numbers of the regions are those of content.py. busybox would take its
+# own dd, modprobe and the like: hence their paths.
 export PATH=/bin:/sbin DM_DISABLE_UDEV=1 LC_ALL=C
 busybox mkdir -p /proc /sys /dev /tmp /run
 busybox mount -t proc proc /proc
@@ -110,11 +110,11 @@ first() {
     until [ "$(hydrated)" -ge 150 ]; do :; done
     check "write: while it is copied" write clone meanwhile 600 615
     check "write: flushed" flush
+    write clone unflushed 700 731
     echo "lab: copied $(hydrated)"
     echo "lab: cut"
-    while :; do
-        write clone unflushed 700 763
-    done
+    write clone unflushed 732 763
+    busybox sleep 60
 }
 
 second() {

@@ -20,6 +20,9 @@ CACHE = pathlib.Path(process.__file__).parent / 'volatile_disk.py'
 #: Seconds for a boot with all that is done in it.
 PHASE_TIMEOUT = 420
 METADATA_SIZE = 8 << 20
+#: Bytes a second from the source, by phase: at the power cut the copy must be
+#: under way.
+RATES = {1: 4 << 20, 2: 16 << 20}
 MARK = 'lab: '
 
 
@@ -122,8 +125,11 @@ class Machine:
             'file:%s' % console, '-kernel', self.boot / 'vmlinuz', '-initrd',
             self.boot / 'initrd', '-append',
             'console=ttyS0 quiet panic=-1 lc_phase=%d' % phase,
-            *disk('a', 'driver=file', 'filename=%s' % (self.work / 'source'),
-                  'read-only=on'),
+            '-object', 'throttle-group,id=link,x-bps-read=%d' % RATES[phase],
+            '-blockdev', 'node-name=image,driver=file,read-only=on,'
+            'filename=%s' % (self.work / 'source'),
+            *disk('a', 'driver=throttle', 'throttle-group=link',
+                  'file=image', 'read-only=on'),
             *[word for letter, name in (('b', 'destination'),
                                         ('c', 'metadata'))
               for word in disk(letter, 'driver=nbd', 'server.type=unix',
