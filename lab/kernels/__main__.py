@@ -29,12 +29,13 @@ class Plain:
 
 def _boot(root, kernel, work, report, seed):
     """Clone, hydrate, cut the power, hydrate, cut over; check the content."""
+    report.part = 'Linux ' + root.version(kernel)
     work.mkdir()
-    with report.doing('%s: initrd' % kernel):
+    with report.doing('initrd of ' + kernel):
         boot = root.pack(kernel)
     node = machine.Machine(boot, work, seed)
     for phase, end in ((1, 'cut'), (2, 'done')):
-        with report.doing('%s: boot %d' % (kernel, phase)) as row:
+        with report.doing('boot %d' % phase) as row:
             lines = node.run(phase)
             row.detail = '; '.join(
                 line for line in lines if not line.startswith(OK)
@@ -65,6 +66,7 @@ def _release(release, work, report, seed, export):
         root.install(package)
     _check_module(root, old, report)
     _boot(root, old, work / 'old', report, seed)
+    report.part = release.name
     with report.doing('update of the kernel'):
         root.update()
     new = root.kernels()[-1]
@@ -72,6 +74,7 @@ def _release(release, work, report, seed, export):
                  new != old)
     _check_module(root, new, report)
     _boot(root, new, work / 'new', report, seed + 1)
+    report.part = release.name
     if export:
         with report.doing('kernel and modules for a lab') as row:
             row.detail = str(root.export(new, export))

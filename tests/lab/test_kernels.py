@@ -374,6 +374,7 @@ class CommandTest(testtools.TestCase):
         self.report = reports.Report(mock.Mock(), 't')
         self.path = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
         self.root = mock.create_autospec(root.Root, instance=True)
+        self.root.version.return_value = '6.1.192-3'
         self.machine = mock.create_autospec(machine.Machine, instance=True)
         self.machine.differences.return_value = []
         self.useFixture(fixtures.MockPatchObject(
@@ -390,15 +391,16 @@ class CommandTest(testtools.TestCase):
 
     def test_all_is_well(self):
         self.assertEqual([], self.boot(['ok a', 'cut'], ['ok b', 'done']))
-        self.assertIn('a', [row.what for row in self.report.rows])
+        self.assertIn(('Linux 6.1.192-3', 'a'), [
+            (row.part, row.what) for row in self.report.rows])
 
     def test_a_phase_that_fails(self):
-        self.assertEqual([('6.1: boot 1', 'FAILED')], self.boot(
+        self.assertEqual([('boot 1', 'FAILED')], self.boot(
             ['ok a', 'FAILED discard']))
         self.assertIn('FAILED discard', self.report.rows[-1].detail)
 
     def test_a_phase_that_does_not_come_to_its_end(self):
-        self.assertEqual([('6.1: boot 2', 'FAILED')],
+        self.assertEqual([('boot 2', 'FAILED')],
                          self.boot(['cut'], ['ok a']))
 
     def test_content_that_differs(self):
