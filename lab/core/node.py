@@ -150,11 +150,7 @@ class Node:
         self.lab.processes.start(self.name, argv, self.console,
                                  env={'TMPDIR': '/dev/shm'})
         process.wait_for('%s to boot' % self.name, self._answers,
-                         BOOT_TIMEOUT * self._slower, self.console)
-
-    @property
-    def _slower(self):
-        return stock.SLOWER if 'initrd' in self.lab.settings['kernel'] else 1
+                         BOOT_TIMEOUT, self.console)
 
     def _below(self, disk):
         """Where a disk is, in words of -blockdev; starts its cache."""
@@ -307,6 +303,7 @@ class Node:
 
         :raises LabError: if it failed (with check), or the node is gone
         """
+        timeout *= process.patience
         running = self.popen(command, timeout, stdin)
         code = running.wait(timeout + 10)
         done = Done(code, running.stdout.decode(errors='replace'),
@@ -387,7 +384,7 @@ class Node:
                                        'start; see its log' % self.name)
             return log.count(READY) > ready
         process.wait_for('the service of %s' % self.name, serves,
-                         SERVICE_TIMEOUT * self._slower, every=0.5)
+                         SERVICE_TIMEOUT, every=0.5)
 
     @property
     def serves(self):

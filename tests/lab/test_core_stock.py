@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes on a stock kernel; none is booted here."""
 
+import json
 import pathlib
+import time
 import types
 
 import fixtures
@@ -10,6 +12,7 @@ import testtools
 from lab.core import kernel
 from lab.core import process
 from lab.core import stock
+from lab import lab as labs
 
 
 class StockTest(testtools.TestCase):
@@ -73,3 +76,31 @@ class StockTest(testtools.TestCase):
              if before == '-blockdev'])
         self.assertTrue(pathlib.Path(
             line[-2].partition('=')[2]).exists(), line)
+
+
+class PatienceTest(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.path = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.useFixture(fixtures.MockPatchObject(labs, 'STATE', self.path))
+        self.useFixture(fixtures.MockPatchObject(process, 'patience', 1))
+
+    def lab(self, name, **kernel_of):
+        (self.path / name).mkdir()
+        (self.path / name / 'settings.json').write_text(
+            json.dumps({'kernel': kernel_of}))
+        return labs.Lab(name)
+
+    def test_nodes_on_a_stock_kernel_get_more_time(self):
+        self.lab('slow', binary='x', initrd='y')
+        self.assertEqual(stock.SLOWER, process.patience)
+        self.lab('quick', binary='x')
+        self.assertEqual(1, process.patience)
+
+    def test_waiting(self):
+        process.patience = 3
+        began = time.monotonic()
+        self.assertRaises(process.LabError, process.wait_for, 'x',
+                          lambda: False, 0.1, every=0.01)
+        self.assertLessEqual(0.3, time.monotonic() - began)
