@@ -12,7 +12,7 @@ ANYRUN = $(SETTINGS) python3 -m
 # stestr has a meaning of its own for it.
 unexport PYTHON
 
-.PHONY: demo live-migration servers placement test unit style lab-up lab-down lab-status bench docs faults operations encryption mutations simulate tempest sbom devstack ansible install-page
+.PHONY: kernels demo live-migration servers placement test unit style lab-up lab-down lab-status bench docs faults operations encryption mutations simulate tempest sbom devstack ansible install-page
 demo: python3 ; $(LABRUN) lab.demos.move $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
 live-migration: python3
 	$(LABRUN) lab.demos.live_migration $(NAMED) --size $(SIZE) $(if $(KEEP),--keep)
@@ -43,6 +43,8 @@ devstack: python3 ; $(LABRUN) lab.install devstack $(NAMED) --checkout '$(DEVSTA
 ansible: python3 ; $(LABRUN) lab.install ansible $(NAMED) $(if $(KEEP),--keep)
 # The installation page, word for word
 install-page: python3 ; $(LABRUN) lab.install install-page $(NAMED) $(if $(KEEP),--keep)
+# ONLY=REGEX releases like it, 'Debian 12'; SEED= of the content
+kernels: python3 ; $(LABRUN) lab.kernels $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED))
 # ONLY=REGEX mutants like it, LIST=1, SAMPLE=N every Nth, RESUME=FILE goes on
 mutations: anypython ; $(ANYRUN) tests.mutation $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(RESUME),--resume $(RESUME)) $(if $(SCORE),--score $(SCORE))
 # SEED= the first (SCHEDULES=N from it on, MINUTES= at most; alone: this one,

@@ -19,6 +19,7 @@ from lab.core import install
 from lab.core import kernel
 from lab.core import node
 from lab.core import process
+from lab.core import stock
 from lab.guest import image as guest_image
 from lab.keys import control_plane as keys_control
 from lab.nova import compute
@@ -68,6 +69,7 @@ class Lab:
         settings = self.directory / 'settings.json'
         if settings.exists():
             self.settings.update(json.loads(settings.read_text()))
+        self._set_patience()
         self.nodes = self._make_nodes()
 
     def _make_nodes(self):
@@ -117,6 +119,11 @@ class Lab:
         self.settings['native_threads'] = bool(os.environ.get(NATIVE_THREADS))
         self.settings['processors'] = int(os.environ.get(PROCESSORS, 1))
         self.settings['kernel'] = kernel.choose(progress)
+        self._set_patience()
+
+    def _set_patience(self):
+        process.patience = (stock.SLOWER if 'initrd' in self.settings.get(
+            'kernel', ()) else 1)
 
     def up(self, progress=print, service=True, **settings) -> None:
         """Bring the lab up: nodes, control plane, all volume services.

@@ -130,14 +130,18 @@ def packages(progress, *, nova=False, more=()) -> None:
 
 
 def basics(*names) -> None:
-    """Install what making a venv or reading git's history takes.
+    """Install what a command without a lab needs.
 
     Only root on Debian can: for others it has to be there.
 
-    :param names: 'python3-venv' or 'git'
+    :param names: 'python3-venv', 'git', 'debootstrap', 'qemu-system-x86' or
+        'busybox-static'
     """
     there = {'python3-venv': importlib.util.find_spec('ensurepip'),
-             'git': shutil.which('git')}
+             'git': shutil.which('git'),
+             'debootstrap': shutil.which('debootstrap'),
+             'qemu-system-x86': shutil.which('qemu-system-x86_64'),
+             'busybox-static': shutil.which('busybox')}
     lacking = [name for name in names if not there[name]]
     if lacking and not os.geteuid() and shutil.which('apt-get'):
         with _locked('apt'):

@@ -20,12 +20,13 @@ import time
 
 from lab.core import install
 from lab.core import process
+from lab.core import stock
 from lab.core import zero_page
 
 #: Releases of Debian whose kernels are tried, the best first.
 NEWER = ('forky', 'trixie')
 #: Asks for another: "own" for Debian 12's, or a directory with linux.uml and
-#: modules/VERSION.
+#: modules/VERSION; with vmlinuz instead for a stock kernel, which QEMU boots.
 CHOICE = 'LOCALCLONE_LAB_KERNEL'
 OWN = {'binary': '/usr/bin/linux.uml', 'modules': '/usr/lib/uml/modules'}
 #: What was found out about a kernel, in the cache.
@@ -73,6 +74,12 @@ def _newer(release, progress):
 
 def _given(path, progress):
     """The kernel in a directory, which stays as it is."""
+    if stock.is_one(path):
+        install.basics('qemu-system-x86', 'busybox-static')
+        image = (path / 'vmlinuz').stat()
+        return stock.kernel(path, install.template(
+            'initrd', repr((path, image.st_mtime_ns)).encode(),
+            lambda _path: None, progress))
     try:
         binary = (path / 'linux.uml').stat()
         return _reported('%s %d %d' % (
@@ -202,7 +209,7 @@ def _take_out(path, release):
 def _beside(work, release):
     """Options of apt: a release alone, beside what this machine has."""
     (work / 'sources.list').write_text('deb %s %s main\n' % (
-        _mirror(), release))
+        mirror(), release))
     for name in ('lists', 'cache'):
         (work / name).mkdir()
     return ('-o', 'APT::Sandbox::User=root',
@@ -213,7 +220,7 @@ def _beside(work, release):
             '-o', 'Dir::Cache=%s' % (work / 'cache'))
 
 
-def _mirror():
+def mirror():
     """Where this machine has Debian 12 from."""
     for _attempt in range(2):
         found = process.run(

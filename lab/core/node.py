@@ -14,6 +14,7 @@ import threading
 from lab.core import agent
 from lab.core import preloaded
 from lab.core import process
+from lab.core import stock
 from lab.core import zero_page
 
 Done = collections.namedtuple('Done', 'returncode stdout stderr')
@@ -118,51 +119,61 @@ class Node:
         memory = '3072M' if self.lab.settings['nova'] else '1536M'
         kernel = self.lab.settings['kernel']
         processors = self.lab.settings['processors']
-        self._start_disks()
-        self.lab.processes.start(self.name, [
-            kernel['binary'], 'mem=' + memory,
-            'umid=%s-%s' % (self.lab.name, self.name),
-            'uml_dir=%s' % self.lab.directory,
-            'virtio_uml.device=%s:2:1' % (self.directory / 'vda.sock'),
-            'virtio_uml.device=%s:2:2' % (self.directory / 'vdb.sock'),
-            # The same address after each boot: neighbours remember it.
-            'vec0:transport=tap,ifname=%s,depth=128,gro=1,'
-            'mac=02:00:00:00:00:%s' % (self.tap, self.address[-2:]),
-            'rootfstype=hostfs', 'rootflags=/', 'rw', 'quiet',
-            'seccomp=auto',  # instead of ptrace, if the kernel can
-            # Each LVM command looks at all of /dev: 512 terminals of old.
-            'pty.legacy_count=0',
-            'init=%s/lab/core/node_init.sh' % self.lab.repo,
-            *['ncpus=%d' % processors] * (processors > 1),
-            'con=null', 'con0=null,fd:1', 'lc_name=' + self.name,
+        words = [
+            'lc_name=' + self.name,
             'lc_address=' + self.address, 'lc_repo=%s' % self.lab.repo,
             'lc_venv=%s' % self.lab.venv,
             'lc_modules=' + kernel['modules'],
             'lc_records=%s' % (self.directory / 'iscsi'),
-            'lc_headers=%s' % (self.directory / 'headers'),
-        ], self.console, env={'TMPDIR': '/dev/shm'})
+            'lc_headers=%s' % (self.directory / 'headers')]
+        if 'initrd' in kernel:
+            argv = stock.command(self, words, memory, [
+                self._below(disk) for disk in ('vda', 'vdb')])
+        else:
+            argv = [
+                kernel['binary'], 'mem=' + memory,
+                'umid=%s-%s' % (self.lab.name, self.name),
+                'uml_dir=%s' % self.lab.directory,
+                'virtio_uml.device=%s:2:1' % (self.directory / 'vda.sock'),
+                'virtio_uml.device=%s:2:2' % (self.directory / 'vdb.sock'),
+                # The same address after each boot: neighbours remember it.
+                'vec0:transport=tap,ifname=%s,depth=128,gro=1,'
+                'mac=02:00:00:00:00:%s' % (self.tap, self.address[-2:]),
+                'rootfstype=hostfs', 'rootflags=/', 'rw', 'quiet',
+                'seccomp=auto',  # instead of ptrace, if the kernel can
+                # Each LVM command looks at all of /dev: 512 terminals of old.
+                'pty.legacy_count=0',
+                'init=%s/lab/core/node_init.sh' % self.lab.repo,
+                *['ncpus=%d' % processors] * (processors > 1),
+                'con=null', 'con0=null,fd:1', *words]
+            self._start_disks()
+        self.lab.processes.start(self.name, argv, self.console,
+                                 env={'TMPDIR': '/dev/shm'})
         process.wait_for('%s to boot' % self.name, self._answers,
                          BOOT_TIMEOUT, self.console)
 
+    def _below(self, disk):
+        """Where a disk is, in words of -blockdev; starts its cache."""
+        image = self._image(disk)
+        if disk != 'vda' or self.lab.settings['disks'] != 'volatile':
+            return ('driver=file,filename=%s,cache.direct=on,discard=unmap'
+                    % image)
+        cache = self.directory / 'cache.sock'
+        cache.unlink(missing_ok=True)
+        self.lab.processes.start(
+            self.name + '-cache',
+            ['/usr/bin/python3', '-S',
+             self.lab.repo / 'lab/core/volatile_disk.py',
+             '--file', image, '--socket', cache,
+             '--report', self.directory / 'power-cut.json'],
+            self.lab.logs / ('%s.cache.log' % self.name))
+        process.wait_for('the cache of %s' % self.name, cache.exists, 20)
+        return ('driver=nbd,server.type=unix,server.path=%s,discard=unmap'
+                % cache)
+
     def _start_disks(self):
         for disk in ('vda', 'vdb'):
-            image = self._image(disk)
-            below = ('driver=file,node-name=a,filename=%s,cache.direct=on,'
-                     'discard=unmap' % image)
-            if disk == 'vda' and self.lab.settings['disks'] == 'volatile':
-                cache = self.directory / 'cache.sock'
-                cache.unlink(missing_ok=True)
-                self.lab.processes.start(
-                    self.name + '-cache',
-                    ['/usr/bin/python3', '-S',
-                     self.lab.repo / 'lab/core/volatile_disk.py',
-                     '--file', image, '--socket', cache,
-                     '--report', self.directory / 'power-cut.json'],
-                    self.lab.logs / ('%s.cache.log' % self.name))
-                process.wait_for('the cache of %s' % self.name,
-                                 cache.exists, 20)
-                below = ('driver=nbd,node-name=a,server.type=unix,'
-                         'server.path=%s,discard=unmap' % cache)
+            below = 'node-name=a,' + self._below(disk)
             sock = self.directory / (disk + '.sock')
             server = self.directory / (disk + '.server')
             for each in (sock, server):
@@ -292,6 +303,7 @@ class Node:
 
         :raises LabError: if it failed (with check), or the node is gone
         """
+        timeout *= process.patience
         running = self.popen(command, timeout, stdin)
         code = running.wait(timeout + 10)
         done = Done(code, running.stdout.decode(errors='replace'),

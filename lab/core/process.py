@@ -13,6 +13,8 @@ import threading
 import time
 
 CLONE_NEWNET = 0x40000000
+#: How much longer everything may take: slow nodes raise it.
+patience = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -66,6 +68,7 @@ def run(*argv, timeout=120, check=True, **kwargs):
 
 def wait_for(what, check, timeout, log=None, every=0.3):
     """Poll until ``check()`` is true; its value. A clear error if never."""
+    timeout *= patience
     deadline = time.monotonic() + timeout
     while True:
         value = check()

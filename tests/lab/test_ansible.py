@@ -25,7 +25,9 @@ PLAYBOOK = shutil.which('ansible-playbook', path='%s:%s' % (
 class RoleTest(testtools.TestCase):
 
     defaults = yaml.safe_load((ROLE / 'defaults/main.yml').read_text())
-    tasks = yaml.safe_load((ROLE / 'tasks/main.yml').read_text())
+    tasks = [each for task in yaml.safe_load(
+        (ROLE / 'tasks/main.yml').read_text())
+        for each in task.get('block', [task])]
 
     def test_every_variable_has_a_default_and_is_used(self):
         text = ''.join(path.read_text() for path in ROLE.rglob('*')
@@ -39,6 +41,7 @@ class RoleTest(testtools.TestCase):
     def test_what_it_copies_is_there(self):
         sources = [task['ansible.builtin.copy']['src'] for task in self.tasks
                    if 'src' in task.get('ansible.builtin.copy', {})]
+        sources.remove('{{ localclone_clone_package }}')
         self.assertEqual(3, len(sources))
         for source in sources:
             for unit in ('restore', 'unlock'):
@@ -144,11 +147,26 @@ class Plays:
         self.machine.write('no-modules', 'dm-clone\n')
         printed, _changed, failed = self.play()
         self.assertEqual(1, failed, printed)
+        self.assertIn('has no dm-clone, so no volume can move to this host. ',
+                      ' '.join(printed.split()))
         self.assertEqual({}, self.machine.volume_groups)
         printed, _changed, failed = self.play(
             localclone_require_clone='false')
         self.assertEqual(0, failed, printed)
         self.assertNotIn('dm-clone', self.machine.read(
+            'etc/modules-load.d/cinder-localclone.conf'))
+
+    def test_a_package_brings_dm_clone(self):
+        self.machine.write('no-modules', 'dm-clone\n')
+        self.machine.write('brings', 'there/clone.deb\n')
+        self.machine.write('clone.deb', 'x')
+        (self.machine.path / 'there').mkdir()
+        printed, _changed, failed = self.play(
+            localclone_clone_package=self.machine.path / 'clone.deb',
+            localclone_clone_directory=self.machine.path / 'there')
+        self.assertEqual(0, failed, printed)
+        self.assertEqual('x', self.machine.read('there/clone.deb'))
+        self.assertIn('dm-clone', self.machine.read(
             'etc/modules-load.d/cinder-localclone.conf'))
 
 

@@ -289,8 +289,8 @@ class Phases:
         printed = self.stack()
         self.assertIn('The kernel 6.1.0-test has no dm-clone '
                       '(CONFIG_DM_CLONE). Volumes can be made and used here, '
-                      'and can move away; none can move to this node.',
-                      printed)
+                      'and can move away; none can move to this node: use a '
+                      'kernel with CONFIG_DM_CLONE', printed)
         self.assertNotIn('dm-clone', self.machine.read(
             'etc/modules-load.d/cinder-localclone.conf'))
 
@@ -299,7 +299,8 @@ class Phases:
         printed, code = self.machine.run(STACK,
                                          LOCALCLONE_REQUIRE_CLONE='True')
         self.assertTrue(code)
-        self.assertIn('use one with CONFIG_DM_CLONE', printed)
+        self.assertIn('The kernel 6.1.0-test has no dm-clone: use a kernel '
+                      'with CONFIG_DM_CLONE', printed)
 
     def test_a_kernel_without_a_target(self):
         self.machine.write('no-modules', 'iscsi_target_mod\n')

@@ -11,6 +11,7 @@ import dataclasses
 import os
 import re
 import sys
+import types
 import typing
 
 from oslo_utils import units
@@ -18,6 +19,7 @@ from oslo_utils import units
 from cinder_localclone.cmd.doctor import packages
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
+from cinder_localclone.core import kernels
 from cinder_localclone.core import state
 from cinder_localclone.service import options
 
@@ -58,6 +60,8 @@ SKEW = 2.0
 #: The percentage of a thin pool at which it should be extended.
 FULL = 80.0
 SEE_DETAILS = 'see the details'
+#: The os-release(5) of a node without that file.
+NOWHERE: Mapping[str, str] = types.MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,39 +92,49 @@ def commands(which: Callable[[str], str | None], how: str = ''
                     packages.install(missing, how))]
 
 
-def targets(text: str) -> list[Finding]:
+def targets(text: str, os_release: Mapping[str, str] = NOWHERE,
+            kernel: str = '') -> list[Finding]:
     """Check for the device-mapper targets used by volumes.
 
     :param text: the output of ``dmsetup targets``
+    :param os_release: the fields of os-release(5)
+    :param kernel: the release of the running kernel
     """
     known = {line.split()[0] for line in text.splitlines() if line.split()}
+    cause, command = kernels.remedy(os_release, kernel)
     findings = []
-    for name, fix in (
-            ('clone', 'use a kernel with CONFIG_DM_CLONE; modprobe dm-clone'),
-            ('thin-pool', 'modprobe dm-thin-pool')):
+    for name, details, fix in (
+            ('clone', cause + ': no volume can move to this node', command),
+            ('thin-pool', 'the kernel lacks this target',
+             'modprobe dm-thin-pool')):
         check = 'kernel: dm-' + name
-        findings.append(
-            Finding(check, OK) if name in known else
-            Finding(check, FAIL, 'the kernel lacks this target', fix))
+        findings.append(Finding(check, OK) if name in known else
+                        Finding(check, FAIL, details, fix))
     return findings
 
 
-def modules(available: Callable[[str], bool]) -> list[Finding]:
+def modules(available: Callable[[str], bool],
+            os_release: Mapping[str, str] = NOWHERE, kernel: str = ''
+            ) -> list[Finding]:
     """Check for the kernel modules of iSCSI.
 
     :param available: ``available(name)``: whether a module is loaded or can be
         loaded
+    :param os_release: as of :func:`targets`
+    :param kernel: as of :func:`targets`
     """
+    stock = kernels.find(os_release, kernel)
     findings = []
     for what, wanted in MODULES.items():
         missing = [name for name in wanted if not available(name)]
         check = 'kernel: ' + what
-        findings.append(Finding(
-            check, FAIL, 'missing: ' + ', '.join(missing),
-            'modprobe -a %s; if a module is missing, use a kernel with %s' % (
-                ' '.join(missing), ', '.join(
-                    wanted[name] for name in missing))) if missing else
-            Finding(check, OK, ', '.join(wanted)))
+        fix = 'modprobe -a %s; if a module is missing, use a kernel with %s' \
+            % (' '.join(missing), ', '.join(wanted[name] for name in missing))
+        if stock and stock.lio_command and 'iscsi_target_mod' in missing:
+            fix = stock.lio_command
+        findings.append(
+            Finding(check, FAIL, 'missing: ' + ', '.join(missing), fix)
+            if missing else Finding(check, OK, ', '.join(wanted)))
     return findings
 
 

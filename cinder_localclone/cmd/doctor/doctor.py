@@ -80,11 +80,13 @@ def node_checks(backend: backends.Backend | None) -> list[Finding]:
         return checks.lvm_filter(prerequisites.lvm_settings(
             ['devices/' + name for name in checks.FILTERS], timeout))
 
-    how = packages.family(_os_release())
+    os_release, kernel = _os_release(), platform.release()
+    how = packages.family(os_release)
     findings = checks.commands(shutil.which, how)
     findings += examine('kernel: device-mapper', lambda: checks.targets(
-        prerequisites.mapper_targets(timeout)))
-    findings += examine('kernel: iSCSI', checks.modules, available)
+        prerequisites.mapper_targets(timeout), os_release, kernel))
+    findings += examine('kernel: iSCSI', checks.modules, available,
+                        os_release, kernel)
     findings += examine(
         'kernel: encryption', encryption.modules, available,
         bool(backend and backend.conf.localclone_enable_integrity))

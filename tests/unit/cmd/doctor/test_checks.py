@@ -38,6 +38,38 @@ class ChecksTest(testtools.TestCase):
         self.assertEqual(2, len(self.only(checks.targets(text), checks.OK)))
         found, = self.only(checks.targets('thin-pool v1\n'), checks.FAIL)
         self.assertIn('CONFIG_DM_CLONE', found.fix)
+        found, = self.only(checks.targets('clone v1\n'), checks.FAIL)
+        self.assertEqual('modprobe dm-thin-pool', found.fix)
+
+    @ddt.data(
+        ('debian', '12', '6.1.0-57-amd64', 'apt install ./cinder-localclone-'
+         'dkms_*_all.deb'),
+        ('rocky', '10.1', '6.12.0-211.el10.x86_64',
+         'dnf install ./cinder-localclone-dkms-*.noarch.rpm'),
+        ('ubuntu', '24.04', '6.8.0-60-generic',
+         'apt install linux-image-generic'),
+        ('sles', '16.0', '6.12.0-160000.5-default',
+         'zypper install kernel-default'),
+        ('debian', '13', '7.0.14-14-pve', 'modprobe dm-clone'))
+    @ddt.unpack
+    def test_dm_clone_on_each_distribution(self, name, version, kernel, fix):
+        found, = self.only(checks.targets(
+            'thin-pool v1\n', {'ID': name, 'VERSION_ID': version}, kernel),
+            checks.FAIL)
+        self.assertEqual('kernel: dm-clone', found.check)
+        self.assertEqual(fix, found.fix)
+        self.assertIn('no volume can move to this node', found.details)
+
+    def test_iscsi_target_in_a_package_of_its_own(self):
+        ubuntu = {'ID': 'ubuntu', 'VERSION_ID': '24.04'}
+        for missing, fix in (
+                ('iscsi_target_mod',
+                 'apt install linux-modules-extra-$(uname -r)'),
+                ('target_core_mod', 'modprobe -a target_core_mod;')):
+            found, = self.only(checks.modules(
+                lambda name: name != missing, ubuntu, '6.8.0-60-generic'),
+                checks.FAIL)
+            self.assertEqual(fix, found.fix[:len(fix)])
 
     def test_modules(self):
         self.assertEqual([checks.OK] * 2, [

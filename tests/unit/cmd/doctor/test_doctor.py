@@ -149,6 +149,18 @@ class DoctorTest(testtools.TestCase):
         self.root.assert_called_once_with(self.backend.settings)
         self.backend.nodes.assert_called_once_with()
 
+    def test_kernel_without_dm_clone(self):
+        self.targets.return_value = 'thin-pool v1\n'
+        self.useFixture(fixtures.MockPatchObject(
+            doctor.platform, 'freedesktop_os_release',
+            return_value={'ID': 'debian', 'VERSION_ID': '12'}))
+        self.useFixture(fixtures.MockPatchObject(
+            doctor.platform, 'release', return_value='6.1.0-57-amd64'))
+        wrong = self.rows()
+        self.assertEqual(['kernel: dm-clone'], list(wrong))
+        self.assertEqual('apt install ./cinder-localclone-dkms_*_all.deb',
+                         wrong['kernel: dm-clone'][3])
+
     def test_encrypted_volumes(self):
         self.backend.db.secrets.secrets_in_use.return_value = {'k'}
         self.assertEqual({'header backups'}, set(self.rows()))

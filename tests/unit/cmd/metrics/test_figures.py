@@ -222,6 +222,13 @@ class FiguresTest(testtools.TestCase):
                 'ed_bytes', 'ion_bytes', 'ion_rate_bytes')))
         self.assertNotIn(('reencrypted_bytes', V2), found)
 
+    def test_node_without_dm_clone(self):
+        """The check by which the installation guide names this state."""
+        found = collected(doctor=checks.targets('thin-pool v1\n'))
+        self.assertEqual(2, found['doctor_check', 'kernel: dm-clone'])
+        self.assertEqual(0, found['doctor_check', 'kernel: dm-thin-pool'])
+        self.assertEqual(1, found['doctor_checks', checks.FAIL])
+
     def test_doctor(self):
         found = collected(doctor=[
             checks.Finding('pool', checks.OK),
