@@ -23,9 +23,9 @@ version = release = ''
 root_doc = 'index'
 # Made by "sphinx-build -b man"; see the install page, "Packages for
 # distributions".
-man_pages = [('cli/index', 'cinder-localclone', 'node-local Cinder volumes '
-              'that follow their instances', 'cinder-localclone developers',
-              8)]
+man_pages = [('reference/command', 'cinder-localclone', 'node-local Cinder '
+              'volumes that follow their instances',
+              'cinder-localclone developers', 8)]
 man_make_section_directory = False
 
 

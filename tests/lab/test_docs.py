@@ -31,7 +31,7 @@ import state_table  # noqa: E402
 
 class CommandPageTest(testtools.TestCase):
 
-    page = (DOC / 'cli/index.rst').read_text()
+    page = (DOC / 'reference/command.rst').read_text()
 
     def test_every_command_has_an_example_that_runs(self):
         examples = re.findall(r'^\.\. command-output:: (.*)$', self.page,
@@ -120,7 +120,7 @@ class SecurityPageTest(testtools.TestCase):
         for daemon, context in (('default', privsep.default),
                                 ('secrets', cryptsetup_keys.context)):
             self.assertIn('.. privileged-calls:: %s\n' % daemon, (
-                DOC / 'admin/security.rst').read_text())
+                DOC / 'reference/security.rst').read_text())
             rows = '\n'.join(privileged_table.rst(package, daemon))
             for _daemon, module, name, allows in found:
                 self.assertEqual(
@@ -142,7 +142,7 @@ class CompletionTest(testtools.TestCase):
 
 class MonitoringPageTest(testtools.TestCase):
 
-    page = (DOC / 'admin/monitoring.rst').read_text()
+    page = (DOC / 'operate/monitoring.rst').read_text()
 
     def test_all_that_there_is_is_listed(self):
         for lines, wanted in (
