@@ -13,6 +13,7 @@ from cinder_localclone.cmd import main
 from cinder_localclone.cmd.metrics import figures
 from cinder_localclone.cmd.metrics import sources
 from cinder_localclone.core import events
+from cinder_localclone.core import outcomes
 from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.service import endpoint  # noqa: F401, has all methods
@@ -130,6 +131,17 @@ class SecurityPageTest(testtools.TestCase):
                         module, name, allows) in rows + '\n')
 
 
+class MessagesPageTest(testtools.TestCase):
+
+    def test_every_message_has_its_row(self):
+        lines = monitoring_tables.user_messages()
+        for each in outcomes.USER_MESSAGES.values():
+            row = lines.index('   * - ``%s``' % each.id)
+            self.assertEqual(['     - ``%s``' % each.key.lower(),
+                              '     - ' + each.text], lines[row + 1:row + 3])
+        self.assertIn('     - ``being_copied``', lines)
+
+
 class CompletionTest(testtools.TestCase):
 
     def test_every_command_is_completed(self):
@@ -142,7 +154,7 @@ class CompletionTest(testtools.TestCase):
 
 class MonitoringPageTest(testtools.TestCase):
 
-    page = (DOC / 'operate/monitoring.rst').read_text()
+    page = (DOC / 'reference/metrics.rst').read_text()
 
     def test_all_that_there_is_is_listed(self):
         for lines, wanted in (
@@ -182,7 +194,7 @@ class ManualTest(testtools.TestCase):
         self.assertTrue((DOC / (page + '.rst')).exists())
         self.assertEqual((main.LocalClone.NAME, 8), (name, section))
         self.assertIn('man8/%s.8' % name, (
-            DOC / 'install/index.rst').read_text())
+            DOC / 'install/packages.rst').read_text())
 
 
 class StatesPageTest(testtools.TestCase):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``.. metric-table::``, ``alert-table`` and ``event-table``."""
+"""``.. metric-table::``, ``alert-table``, ``event-table``, ``user-messages``."""
 
 from docutils import nodes
 from docutils.parsers.rst import Directive
@@ -21,6 +21,7 @@ def _directive(rst) -> type:
 def setup(app):
     for name, rst in (('metric-table', monitoring_tables.metrics),
                       ('alert-table', monitoring_tables.alerts),
-                      ('event-table', monitoring_tables.log_lines)):
+                      ('event-table', monitoring_tables.log_lines),
+                      ('user-messages', monitoring_tables.user_messages)):
         app.add_directive(name, _directive(rst))
     return {'parallel_read_safe': True}
