@@ -17,6 +17,8 @@ extensions = ['openstackdocstheme', 'oslo_config.sphinxext',
 graphviz_output_format = 'svg'
 project = 'cinder-localclone'
 html_theme = 'openstackdocs'
+html_static_path = ['_static']
+html_css_files = ['pages.css']
 openstackdocs_auto_name = False
 openstackdocs_auto_version = False
 version = release = ''

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``.. metric-table::``, ``alert-table``, ``event-table``, ``user-messages``."""
+"""``.. metric-table::`` and other tables of what the code reports."""
 
 from docutils import nodes
 from docutils.parsers.rst import Directive
