@@ -45,6 +45,16 @@ class CommandPageTest(testtools.TestCase):
             self.assertIn(code, (0, 1), printed)
             self.assertTrue(printed.count('\n') > 1, printed)
 
+    def test_samples_fit_on_the_page(self):
+        # cliff gives each of many columns eight characters at least; lines of
+        # metrics are not wrapped.
+        for words in re.findall(r'^\.\. command-output:: (.*)$', self.page,
+                                re.MULTILINE):
+            if words != 'metrics':
+                printed, _code = sample_backend.run(words.split())
+                self.assertLessEqual(max(map(len, printed.splitlines())),
+                                     sample_backend.COLUMNS + 15, words)
+
     def test_exit_code_of_repair(self):
         self.assertEqual(1, sample_backend.run(
             ['repair', '--dry-run', 'MOVING'])[1])
