@@ -23,7 +23,7 @@ openstackdocs_auto_name = False
 openstackdocs_auto_version = False
 version = release = ''
 root_doc = 'index'
-# Made by "sphinx-build -b man"; see the install page, "Packages for
+# Made by "sphinx-build -b man"; see the page "Packages for
 # distributions".
 man_pages = [('reference/command', 'cinder-localclone', 'node-local Cinder '
               'volumes that follow their instances',

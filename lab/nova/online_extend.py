@@ -2,7 +2,7 @@
 """nova-compute with the method that makes a running guest see its new size.
 
 ``python lab/nova/online_extend.py PROGRAM [ARGUMENT ...]``; the method is the
-one of the administrators' guide, word for word.
+one of the page about extending volumes, word for word.
 """
 
 import pathlib
