@@ -13,7 +13,6 @@ from cinder_localclone.cmd import main
 from cinder_localclone.cmd.metrics import figures
 from cinder_localclone.cmd.metrics import sources
 from cinder_localclone.core import events
-from cinder_localclone.core import outcomes
 from cinder_localclone.core import rpc
 from cinder_localclone.core import state
 from cinder_localclone.service import endpoint  # noqa: F401, has all methods
@@ -139,17 +138,6 @@ class SecurityPageTest(testtools.TestCase):
                         'cinder_localclone.storage.privsep.' + module), name)),
                     '   * - ``%s.%s``\n     - %s\n' % (
                         module, name, allows) in rows + '\n')
-
-
-class MessagesPageTest(testtools.TestCase):
-
-    def test_every_message_has_its_row(self):
-        lines = monitoring_tables.user_messages()
-        for each in outcomes.USER_MESSAGES.values():
-            row = lines.index('   * - ``%s``' % each.id)
-            self.assertEqual(['     - ``%s``' % each.key.lower(),
-                              '     - ' + each.text], lines[row + 1:row + 3])
-        self.assertIn('     - ``being_copied``', lines)
 
 
 class CompletionTest(testtools.TestCase):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``.. metric-table::`` and other tables of what the code reports."""
+"""``.. metric-table::``, ``alert-table`` and ``event-table``."""
 
 from docutils import nodes
 from docutils.parsers.rst import Directive
@@ -21,7 +21,6 @@ def _directive(rst) -> type:
 def setup(app):
     for name, rst in (('metric-table', monitoring_tables.metrics),
                       ('alert-table', monitoring_tables.alerts),
-                      ('event-table', monitoring_tables.log_lines),
-                      ('user-messages', monitoring_tables.user_messages)):
+                      ('event-table', monitoring_tables.log_lines)):
         app.add_directive(name, _directive(rst))
     return {'parallel_read_safe': True}

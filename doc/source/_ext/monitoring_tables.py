@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics, alerts, lines of the log and messages as tables.
+"""Metrics, alerts and lines of the log as tables in reStructuredText.
 
 From the code, and from the file with the alerts, which is what is installed.
 """
@@ -11,10 +11,7 @@ import yaml
 import list_table
 
 from cinder_localclone.cmd.metrics import figures
-from cinder_localclone.core import encryption_exceptions  # noqa: F401
 from cinder_localclone.core import events
-from cinder_localclone.core import exceptions  # noqa: F401
-from cinder_localclone.core import outcomes
 from cinder_localclone.service import notifications
 
 RULES = (pathlib.Path(__file__).parents[3]
@@ -49,10 +46,3 @@ def log_lines() -> list[str]:
          '``%s``%s' % (event.text, '; notification ``%s``' % told[event]
                        if event in told else ''))
         for event in events.all_events()))
-
-
-def user_messages() -> list[str]:
-    return _table('10 28 62', ('code', 'cause in metrics', 'text'), (
-        ('``%s``' % each.id, '``%s``' % each.key.lower(), each.text)
-        for each in sorted(outcomes.USER_MESSAGES.values(),
-                           key=lambda each: each.id)))
