@@ -16,6 +16,8 @@ extensions = ['openstackdocstheme', 'oslo_config.sphinxext',
               'what_works']
 graphviz_output_format = 'svg'
 project = 'cinder-localclone'
+# A line that begins with root's prompt is no comment.
+highlight_language = 'none'
 html_theme = 'openstackdocs'
 html_static_path = ['_static']
 html_css_files = ['pages.css']
