@@ -461,7 +461,7 @@ class MissingData(LocalCloneError):
 
     problem = _('%(what)s of volume %(volume)s is missing on %(host)s. The '
                 'driver did not create an empty replacement.')
-    remedy = _('See "Losing a disk" in the documentation.')
+    remedy = _('See "Losing a disk" in the administration guide.')
     user_message = owner_reads('DATA_MISSING', 'LC08', _(
         'The data of the volume was not found on its host.'))
 
@@ -518,7 +518,7 @@ class MetadataLost(LocalCloneError):
                 'Without the record the volume would read older data instead '
                 'of the writes since the move began.')
     outcome = Outcome.NOT_AVAILABLE
-    remedy = _('See "Losing a disk" in the documentation.')
+    remedy = _('See "Losing a disk" in the administration guide.')
     user_message = owner_reads('METADATA_LOST', 'LC14', _(
         'The record of the copied parts of the volume is lost. An '
         'administrator has to recover the data.'))
