@@ -427,7 +427,7 @@ class MissingData(LocalCloneError):
 
     problem = _('%(what)s%(of_volume)s is missing on %(host)s. The driver '
                 'did not create an empty replacement.')
-    remedy = _('See "Losing a disk" in the administration guide.')
+    remedy = _('See "Losing a disk" on the page "Lost or damaged disks".')
     member_reads = (user_messages.DATA_MISSING,)
 
 
@@ -481,7 +481,7 @@ class MetadataLost(LocalCloneError):
                 'Without the record the volume would read older data instead '
                 'of the writes since the move began.')
     outcome = Outcome.NOT_AVAILABLE
-    remedy = _('See "Losing a disk" in the administration guide.')
+    remedy = _('See "Losing a disk" on the page "Lost or damaged disks".')
     member_reads = (user_messages.METADATA_LOST,)
 
 

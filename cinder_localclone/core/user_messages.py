@@ -430,7 +430,7 @@ DATA_MISSING = _message(
     'DATA_MISSING', 'LC08', _OF_SOURCES - {_A.IMAGE},
     _('Data needed for this request was not found on its host.'),
     _RECOVER,
-    _('See "Losing a disk" in :doc:`/admin/recovery`.'))
+    _('See "Losing a disk" in :doc:`/operate/disks`.'))
 CLONE_FAILED = _message(
     'CLONE_FAILED', 'LC15', _OF_EXISTING,
     _('The storage of the host failed during the copy of the volume.'),
@@ -447,7 +447,7 @@ METADATA_LOST = _message(
     'METADATA_LOST', 'LC14', _OF_EXISTING,
     _('The copy of the volume between two hosts was damaged.'),
     _RECOVER,
-    _('See "Losing a disk" in :doc:`/admin/recovery`.'))
+    _('See "Losing a disk" in :doc:`/operate/disks`.'))
 WRONG_SOURCE = _message(
     'WRONG_SOURCE', 'LC06', [_A.ATTACH, _A.MOVE, _A.CLONE],
     _('The host was given the wrong disk for this volume, and did not use '
@@ -553,7 +553,7 @@ HEADER_DAMAGED = _message(
     _('The encryption header of %(volume)s cannot be used; nothing was '
       'written to it.'), _KEEP,
     _('Find the cause in the log before you restore a backup of the header; '
-      'see :doc:`/admin/encryption`.'))
+      'see :doc:`/operate/keys`.'))
 ENCRYPTION_CHECK = _message(
     'ENCRYPTION_CHECK', 'LC62', _OF_SOURCES,
     _('The encryption of %(volume)s failed a security check.'), _KEEP,

@@ -20,7 +20,7 @@ from cinder_localclone.core import state
 #: Bytes per second for a copy beside a guest without any pause, if disks and
 #: network allow it, so that the copy ends: 100 GiB in three hours. A lower
 #: rate does not help the guest: a synchronous write is slow after any copied
-#: region, at 10 as at 60 MiB/s (measured; doc/source/admin/costs).
+#: region, at 10 as at 60 MiB/s (measured; doc/source/decide/figures).
 FLOOR = 10 * units.Mi
 #: Seconds over which a rate is compared with the floor; factor of the floor
 #: from which the step goes down.

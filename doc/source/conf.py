@@ -16,7 +16,11 @@ extensions = ['openstackdocstheme', 'oslo_config.sphinxext',
               'user_messages', 'what_works']
 graphviz_output_format = 'svg'
 project = 'cinder-localclone'
+# A line that begins with root's prompt is no comment.
+highlight_language = 'none'
 html_theme = 'openstackdocs'
+html_static_path = ['_static']
+html_css_files = ['pages.css']
 openstackdocs_auto_name = False
 openstackdocs_auto_version = False
 version = release = ''

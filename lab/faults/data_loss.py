@@ -3,7 +3,7 @@
 
 It must be said plainly, nothing may be made anew in its place, what is not
 lost can be read, and the volume can be deleted. See "Losing a disk" in the
-administrator guide.
+documentation.
 """
 
 import json

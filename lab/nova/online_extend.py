@@ -2,7 +2,7 @@
 """nova-compute with the method that makes a running guest see its new size.
 
 ``python lab/nova/online_extend.py PROGRAM [ARGUMENT ...]``; the method is the
-one of the administrators' guide, word for word.
+one of the page about extending volumes, word for word.
 """
 
 import pathlib
@@ -10,7 +10,7 @@ import re
 import sys
 import textwrap
 
-PAGE = pathlib.Path(__file__).parents[2] / 'doc/source/admin/extending.rst'
+PAGE = pathlib.Path(__file__).parents[2] / 'doc/source/operate/extending.rst'
 #: The one block of code that is such a method.
 _METHOD = re.compile(r'^( +)def extend_volume\(.*\n(?:\1 .*\n)+', re.M)
 

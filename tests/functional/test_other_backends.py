@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cinder's own ways: migration, retype, and out of its management."""
 
+import pathlib
+import shlex
+
 from lab.core import instance as instances
 from lab.core import observe
 from lab.core import process
+from lab.install import page_steps as page
 from tests.functional import base
 
+PAGE = pathlib.Path(page.PATH).parents[1] / 'operate/from-lvm.rst'
 STOCK = 'node2@stock#stock'
 NODE1, NODE2 = ('node%d@localclone#localclone' % n for n in (1, 2))
 
@@ -76,6 +81,49 @@ class OtherBackendsTest(base.LabTest):
         self.assertEqual(('success', NODE1), (
             row['migration_status'], row['os-vol-host-attr:host']))
         self.assert_at(volume, NODE1, expected).detach()
+
+    def follow(self, title, volume):
+        """Do what the page says for a volume, up to the end of its copy.
+
+        :param title: of a section of the page
+        """
+        for step in page.literal_steps(PAGE.read_text(), title):
+            words = [{'VOLUME': volume, 'lvm': 'stock'}.get(word, word)
+                     for word in shlex.split(step.line)]
+            if words[0] == 'cinder-localclone':
+                done = self.n1.operator(*words[1:])
+                self.assertEqual(0, done.returncode, done.stderr)
+                self.assertNotIn(volume, done.stdout)
+                continue
+            self.lab.openstack(*words[1:])
+            if 'set' in words:
+                process.wait_for('the copy to end', lambda: self.row(volume)[
+                    'status'] != 'retyping', 240, every=1)
+                row = self.row(volume)
+                self.assertEqual(
+                    ('available', 'success', words[words.index('--type') + 1]),
+                    (row['status'], row['migration_status'],
+                     row['volume_type']))
+
+    def test_as_the_page_says(self):
+        volume = self.volume(volume_type='stock', node='node2')
+        attached = self.instance.attach(volume, self.n2)
+        expected = self.fill(attached)
+        attached.detach()
+        self.follow('From Cinder\'s LVM driver', volume)
+        home = self.row(volume)['os-vol-host-attr:host']
+        self.assertIn(home, (NODE1, NODE2))
+        self.assert_at(volume, home, expected).detach()
+        self.follow('Back to Cinder\'s LVM driver', volume)
+        self.assertIn('@stock#', self.row(volume)['os-vol-host-attr:host'])
+        process.wait_for('what was copied to go',
+                         lambda: self.rows() == [[volume]], 60)
+        for node in (self.n1, self.n2):
+            self.assertEqual([], observe.leftovers(node, volume))
+            self.assertEqual([], observe.volume_lvs(node))
+        attached = self.instance.attach(volume, self.n1)
+        self.assertEqual(expected, self.checksum(attached))
+        attached.detach()
 
     def test_migration_at_length(self):
         volume = self.volume(volume_type='anywhere')

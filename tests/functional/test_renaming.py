@@ -13,7 +13,7 @@ from lab.core import process
 from lab.install import page_steps as page
 from tests.functional import base
 
-PAGE = pathlib.Path(page.PATH).parents[1] / 'admin/renaming.rst'
+PAGE = pathlib.Path(page.PATH).parents[1] / 'operate/renaming.rst'
 #: Storage addresses of node1 beside that at which it is managed.
 OLD, NEW = '192.0.2.31', '192.0.2.41'
 RENAMED = 'node9'

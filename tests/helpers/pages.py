@@ -10,7 +10,7 @@ ITEM = re.compile(r'^#\. ``([\w.]+)``', re.MULTILINE)
 
 def sequences():
     """The numbered functions of each section with such a list, by title."""
-    text = (DOC / 'contributor/index.rst').read_text()
+    text = (DOC / 'contribute/index.rst').read_text()
     sections = re.split(r'^(.+)\n=+\n', text, flags=re.MULTILINE)[1:]
     found = {title: ITEM.findall(body) for title, body in zip(
         sections[::2], sections[1::2])}

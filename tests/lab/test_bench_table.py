@@ -50,5 +50,5 @@ class BenchTableTest(testtools.TestCase):
             {'at_rest': dict(RUN, rows=[row('new_one')])})))
 
     def test_the_kept_runs(self):
-        for path in (DOC / 'admin').glob('bench*.json'):
+        for path in (DOC / 'decide').glob('bench*.json'):
             self.assertTrue(bench_table.rst(json.loads(path.read_text())))

@@ -140,8 +140,8 @@ class CommandWordsTest(testtools.TestCase):
                     if problem:
                         wrong.append((path, ' '.join(words[:6]), problem))
         self.assertEqual([], wrong)
-        for path in ('doc/source/admin/recovery.rst',
-                     'doc/source/admin/drain.rst',
+        for path in ('doc/source/operate/recovery.rst',
+                     'doc/source/operate/drain.rst',
                      'etc/prometheus/localclone.rules.yaml',
                      'etc/systemd/cinder-localclone-restore.service',
                      'cinder_localclone/core/exceptions.py',

@@ -15,7 +15,7 @@ from tests.helpers.tree import ROOT
 
 import package_tree  # noqa: E402
 
-PAGES = sorted((DOC / 'contributor').glob('*.rst'))
+PAGES = sorted((DOC / 'contribute').glob('*.rst'))
 #: Packages whose names stand on the pages without the name of their parent.
 OWN = {path.parent.name for path in (ROOT / PACKAGE).glob('*/__init__.py')}
 TOPS = {*OWN, 'lab', 'tests'}
@@ -99,7 +99,7 @@ class LayersTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.drawn = [
-            names for line in (DOC / 'contributor/layers.dot').read_text()
+            names for line in (DOC / 'contribute/layers.dot').read_text()
             .splitlines() if '->' in line
             for names in [re.findall(r'\w+', line.partition('[')[0])]]
 
@@ -118,7 +118,7 @@ class LayersTest(testtools.TestCase):
 class TreeTest(testtools.TestCase):
 
     def test_every_package_has_its_line(self):
-        page = (DOC / 'contributor/index.rst').read_text()
+        page = (DOC / 'contribute/index.rst').read_text()
         listed = re.search(r'package-tree::\n\n((?:   .*\n)+)', page)[1]
         entries = [line.strip() for line in listed.splitlines()]
         lines = package_tree.rst(entries)

@@ -31,7 +31,7 @@ import state_table  # noqa: E402
 
 class CommandPageTest(testtools.TestCase):
 
-    page = (DOC / 'cli/index.rst').read_text()
+    page = (DOC / 'reference/command.rst').read_text()
 
     def test_every_command_has_an_example_that_runs(self):
         examples = re.findall(r'^\.\. command-output:: (.*)$', self.page,
@@ -43,6 +43,16 @@ class CommandPageTest(testtools.TestCase):
             printed, code = sample_backend.run(words.split())
             self.assertIn(code, (0, 1), printed)
             self.assertTrue(printed.count('\n') > 1, printed)
+
+    def test_samples_fit_on_the_page(self):
+        # cliff gives each of many columns eight characters at least; lines of
+        # metrics are not wrapped.
+        for words in re.findall(r'^\.\. command-output:: (.*)$', self.page,
+                                re.MULTILINE):
+            if words != 'metrics':
+                printed, _code = sample_backend.run(words.split())
+                self.assertLessEqual(max(map(len, printed.splitlines())),
+                                     sample_backend.COLUMNS + 15, words)
 
     def test_exit_code_of_repair(self):
         self.assertEqual(1, sample_backend.run(
@@ -124,7 +134,7 @@ class SecurityPageTest(testtools.TestCase):
         for daemon, context in (('default', privsep.default),
                                 ('secrets', cryptsetup_keys.context)):
             self.assertIn('.. privileged-calls:: %s\n' % daemon, (
-                DOC / 'admin/security.rst').read_text())
+                DOC / 'reference/security.rst').read_text())
             rows = '\n'.join(privileged_table.rst(package, daemon))
             for _daemon, module, name, allows in found:
                 self.assertEqual(
@@ -136,7 +146,7 @@ class SecurityPageTest(testtools.TestCase):
 
 class MonitoringPageTest(testtools.TestCase):
 
-    page = (DOC / 'admin/monitoring.rst').read_text()
+    page = (DOC / 'reference/metrics.rst').read_text()
 
     def test_all_that_there_is_is_listed(self):
         for lines, wanted in (

@@ -418,7 +418,7 @@ STEPS = {
 
 #: As the last run of all cells had them.
 FOUND = json.loads((
-    pathlib.Path(__file__).parents[2] / 'doc' / 'source' / 'contributor'
+    pathlib.Path(__file__).parents[2] / 'doc' / 'source' / 'contribute'
     / 'fault_matrix.json').read_text())['steps']
 
 

@@ -111,6 +111,15 @@ class PageTest(testtools.TestCase):
         self.assertIn('/etc/cinder/cinder.conf', [
             each.name for each in found if isinstance(each, page.File)])
 
+    @ddt.data(('From', 'localclone'), ('Back to', 'lvm'))
+    @ddt.unpack
+    def test_the_page_about_lvm_retypes(self, way, wanted):
+        text = (page.PATH.parents[1] / 'operate/from-lvm.rst').read_text()
+        found = page.literal_steps(text, way + " Cinder's LVM driver")
+        self.assertIn(page.Command(
+            page.ADMINISTRATOR, 'openstack volume set --type %s '
+            '--migration-policy on-demand VOLUME' % wanted), found)
+
     @ddt.data('', SMALL.replace('      # first', '      first'))
     def test_what_cannot_be_done(self, text):
         self.assertRaises(ValueError, page.steps, text)

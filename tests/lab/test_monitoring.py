@@ -168,7 +168,7 @@ class ScrapeTest(testtools.TestCase):
 
     def test_a_source_that_hangs_costs_no_scrape(self):
         """Prometheus gives up before nothing but what hangs is left out."""
-        page = (ROOT / 'doc/source/admin/monitoring.rst').read_text()
+        page = (ROOT / 'doc/source/operate/monitoring.rst').read_text()
         block = re.search(r'scrape_configs:\n(?: {5,}.*\n)+', page).group()
         job, = yaml.safe_load(block)['scrape_configs']
         seconds = command.Metrics(mock.Mock(), None).get_parser(

@@ -271,7 +271,7 @@ class SkippedTest(testtools.TestCase):
 
 
 class OnlineExtendTest(testtools.TestCase):
-    """What nova-compute gets is what the administrators' guide says."""
+    """What nova-compute gets is what the page about extending says."""
 
     def test_the_method_of_the_guide(self):
         extend = online_extend.method(online_extend.PAGE.read_text())

@@ -120,7 +120,7 @@ class NovaConfTest(testtools.TestCase):
     def test_the_page_s_nova_conf_is_right(self):
         blocks = re.findall(
             r'code-block:: ini\n\n((?: {6}.*\n|\n)+)',
-            (ROOT / 'doc/source/admin/placement.rst').read_text())
+            (ROOT / 'doc/source/operate/placement.rst').read_text())
         text = next(textwrap.dedent(block) for block in blocks
                     if 'available_filters' in block)
         default = CONF.filter_scheduler.enabled_filters

@@ -182,7 +182,7 @@ def _check_cipher(name: str, key_bits: int, integrity: str = 'none') -> bool:
 #: MiB re-encrypted at a time, by default. Guests wait to write there, and each
 #: part costs writes to the header: parts of 4, 16 and 32 MiB made 20, 75 and
 #: 131 MiB/s, with 103, 142 and 198 ms as the 99th percentile of a guest's
-#: synchronous writes (see doc/source/admin/costs.rst).
+#: synchronous writes (see doc/source/decide/figures.rst).
 ZONE = 16
 #: The range allowed for an operator.
 ZONES = range(1, 65)

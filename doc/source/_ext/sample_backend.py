@@ -461,14 +461,20 @@ def _logging_kept():
             logger.handlers[:] = handlers
 
 
+#: The width of a page, in characters.
+COLUMNS = 100
+
+
 def run(words: list[str]) -> tuple[str, int]:
-    """What a command prints and its exit code."""
+    """Return what a command prints on a page, and its exit code."""
     argv = [{'MOVING': MOVING, 'STARTING': STARTING,
              'ENCRYPTED': ENCRYPTED}.get(word, word) for word in words]
     with contextlib.ExitStack() as made_up:
         made_up.enter_context(_logging_kept())
         printed = made_up.enter_context(
             contextlib.redirect_stdout(io.StringIO()))
+        made_up.enter_context(mock.patch.dict(
+            'os.environ', {'CLIFF_MAX_TERM_WIDTH': str(COLUMNS)}))
         for where, what, instead in (
                 (main, 'LocalClone', _Sample),
                 (_Peers, 'ready', words[:2] == ['node', 'drain']),
