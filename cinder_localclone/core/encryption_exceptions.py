@@ -317,7 +317,7 @@ class Reencrypting(exceptions.LocalCloneError):
                 'has ended.')
     outcome = Outcome.UNCHANGED
     remedy = _('If the re-encryption is paused, run "cinder-localclone '
-               'encryption resume".')
+               'reencryption resume".')
     member_reads = (user_messages.REENCRYPTING,)
 
 
