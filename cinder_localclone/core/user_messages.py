@@ -305,7 +305,7 @@ SOURCE_BUSY = _message(
     _('Detach the volume from all instances. %(again)s in a few minutes.')
     + _ASK,
     _('Find the process with the volume open on its home ("cinder-localclone '
-      'show"), and end it.'))
+      'volume show"), and end it.'))
 DESTINATION_WRITTEN = _message(
     'DESTINATION_WRITTEN', 'LC16', _OF_EXISTING,
     _('A live migration of the volume cannot be rolled back: data was already '
@@ -432,7 +432,7 @@ METADATA_TOO_SMALL = _message(
       'lost.'),
     _('Ask an administrator to continue the copy. %(again)s afterwards.'),
     _('Extend the metadata LV named in the log, and run "cinder-localclone '
-      'repair".'))
+      'volume repair".'))
 METADATA_LOST = _message(
     'METADATA_LOST', 'LC14', _OF_EXISTING,
     _('The copy of the volume between two hosts was damaged.'),
