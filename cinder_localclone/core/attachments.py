@@ -176,16 +176,16 @@ def exports_without_attachment(volume: Volume, move: state.Move | None,
     return exported - {each.iqn for each in named}
 
 
-def names_all_users(volume: Volume, by_cinder: bool) -> bool:
+def names_all_users(volume: Volume) -> bool:
     """Return whether the attachments name every user of a volume's exports.
 
     Only then may an export without an attachment be removed. False while
-    Cinder itself reads or writes the volume, and if a client attaches in two
-    calls: such an attachment has a mount point and no connector.
-
-    :param by_cinder: whether Cinder's own migration or retype uses the volume
+    Cinder itself reads, writes or migrates the volume, and if a client
+    attaches in two calls: such an attachment has a mount point and no
+    connector.
     """
-    return (volume.status in statuses.BY_ATTACHMENT and not by_cinder
+    return (volume.status in statuses.BY_ATTACHMENT
+            and not volume.is_migrated_by_cinder
             and not any(not each.connector and each.mountpoint
                         for each in volume.volume_attachment))
 

@@ -10,9 +10,10 @@ The decorator registers the function and returns it unchanged: a plain call
 acts on this node. A call on another node names the same function, so "go to
 definition" leads to the code that acts:
 
-- ``rpc.at(host, revert, reconciler, ...)`` calls it on a node: directly on
-  this node, else over the message bus.
-- ``rpc.at_home(revert, reconciler, volume, ...)``: on the home of a volume.
+- ``rpc.call_at(host, revert, reconciler, ...)`` calls it on a node: directly
+  on this node, else over the message bus.
+- ``rpc.call_at_home(revert, reconciler, volume, ...)``: on the home of a
+  volume.
 - ``rpc.cast(host, reconcile, node, ...)`` sends the call and does not wait.
 
 The first argument is the *subject*: the node, or an object with the node. It

@@ -15,6 +15,7 @@ from cinder_localclone.core.interfaces import records
 from cinder_localclone.core import iscsi
 from cinder_localclone.core import objects
 from cinder_localclone.core import statuses
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.db import base
 from cinder_localclone.db import clock
 
@@ -29,7 +30,7 @@ class Attachments(records.Attachments):
     def __init__(self, is_at: Callable[[objects.Connector, str], bool]):
         self._is_at = is_at
 
-    def remote_to(self, host: str) -> list[objects.Volume]:
+    def remote_to(self, host: str) -> list[Volume]:
         model = base.models.VolumeAttachment
         with base.reader() as session:
             ids = {row.volume_id for row in session.query(model).filter_by(

@@ -154,6 +154,7 @@ class ImageDriver:
         :raises NotReverted: if it can't be reverted; the owner is told why,
             and the volume is available as before
         """
+        recorded = None
         try:
             recorded = self.service.node.volumes.volume(volume.id)
             if recorded is None:
@@ -162,8 +163,10 @@ class ImageDriver:
                              snapshot.id)
         except Exception as exc:
             messages.tell_member(context, volume.id, exc, Action.REVERT)
-            # Cinder would set a volume that is still "reverting" to error.
-            self.service.node.volumes.keep(volume.id, volume.name_id)
+            # Cinder would set a volume that is still "reverting" to error. The
+            # volume in the call may have moved since.
+            self.service.node.volumes.keep(
+                volume.id, (recorded or volume).name_id)
             raise exceptions.NotReverted(volume=volume.id, reason=exc)
 
     def initialize_connection_snapshot(

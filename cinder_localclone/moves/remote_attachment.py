@@ -261,7 +261,7 @@ class CheckRemoteOnly(flow.Step):
         opened = survey.Survey({}, self._node.handles.devices(
             survey.names_of(volume.id))).users(volume.id)
         exports = self._node.exports.remote().get(volume.id, set())
-        named = {each.iqn for each in volume_attachments.connections(volume)}
+        named = {each.iqn for each in volume_attachments.connections(recorded)}
         # An export has the handle open once.
         count = opened - bool(exports & named) + len(exports - named)
         if count:

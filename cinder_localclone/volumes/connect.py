@@ -348,7 +348,7 @@ class Connections:
         node's sweep closes the devices.
         """
         here = self._node.host
-        if not devices.needs_upper_device(volume) or connector and (
+        if not _may_have_upper_device(volume) or connector and (
                 not self._node.is_at(connector, here)
                 or self._has_another(volume, here)):
             return
@@ -379,6 +379,17 @@ class Connections:
                         {'volume': move.volume_id, 'host': move.destination,
                          'error': exc},
                         exc_info=exceptions.is_unexpected(exc))
+
+
+def _may_have_upper_device(volume: Volume) -> bool:
+    """Return whether a detach has to close an upper device of a volume.
+
+    Also if the row can't be understood: the detach must not fail.
+    """
+    try:
+        return devices.needs_upper_device(volume)
+    except exceptions.NotPossible:
+        return True
 
 
 def _is_live(move: state.Move) -> bool:

@@ -275,8 +275,7 @@ class Exporting:
                           move: state.Move | None) -> None:
         node, handle_id = self._node, volume.handle_id
         unnamed = nodes.unnamed_exports(node, volume, move)
-        if unnamed and attachments.names_all_users(
-                volume, volume.is_migrated_by_cinder):
+        if unnamed and attachments.names_all_users(volume):
             # After a deferred move the source needs no export any more.
             left = bool(move and move.is_deferred and move.committed
                         and move.source == node.host)

@@ -76,13 +76,14 @@ def extend(reconciler: reconcile.Reconciler, volume_id: str, size_gib: int
         nonlocal start
         node.asked[volume_id] = time.monotonic()
         with node.lock(volume_id):
-            rest = node.lvm.zero_part(
-                _wanted(node, volume).name, start, HELD)
+            # Read again, because the lock was released.
+            found = _wanted(node, volume)
+            rest = node.lvm.zero_part(found.name, start, HELD)
             if rest:
                 start = rest
                 return False
-            _check(reconciler, volume, size_gib)
-            _show(reconciler, volume, size_gib)
+            _check(reconciler, found, size_gib)
+            _show(reconciler, found, size_gib)
         return True
     if start:
         _repeat(node, volume, go_on)

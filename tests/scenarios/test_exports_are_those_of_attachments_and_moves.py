@@ -155,16 +155,16 @@ class RuleTest(testtools.TestCase):
     @ddt.unpack
     def test_cinder_itself_has_no_attachment(self, status, expected):
         found = volume(attachment('d'), status=status)
-        self.assertIs(expected,
-                      volume_attachments.names_all_users(found, False))
-        self.assertFalse(volume_attachments.names_all_users(found, True))
+        self.assertIs(expected, volume_attachments.names_all_users(found))
+        found.migration_status = 'migrating'
+        self.assertFalse(volume_attachments.names_all_users(found))
 
     def test_nor_has_who_attaches_in_two_calls(self):
         for host, mountpoint, expected in (
                 (None, '/dev/vdb', False), (None, None, True),
                 ('d', '/dev/vdb', True)):
             self.assertIs(expected, volume_attachments.names_all_users(volume(
-                attachment(host, mountpoint=mountpoint)), False))
+                attachment(host, mountpoint=mountpoint))))
 
     def test_idle(self):
         for status, attachments, expected in (

@@ -8,8 +8,8 @@ from cinder_localclone.cmd import base
 from cinder_localclone.core import errors
 from cinder_localclone.core import inspection
 from cinder_localclone.core import names
-from cinder_localclone.core import objects
 from cinder_localclone.core import state
+from cinder_localclone.core.volume import Volume
 from cinder_localclone.service import operator as backends
 
 
@@ -91,7 +91,7 @@ class Repair(base.Command):
 
     @staticmethod
     def _on_node(backend: backends.Backend, host: str, volume_id: str,
-                 volume: objects.Volume | None, move: state.Move | None,
+                 volume: Volume | None, move: state.Move | None,
                  pending: list[state.Move], dry_run: bool
                  ) -> tuple[list[str], bool]:
         """Return the steps or differences of a node, and if it is clean."""

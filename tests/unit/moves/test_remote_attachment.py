@@ -648,6 +648,27 @@ class EndsTest(Passed):
                          repr(connection))
 
 
+class CheckRemoteOnlyTest(attach_case.Base):
+
+    def test_attachments_are_of_the_present_row(self):
+        """The value of the flow is from before the calls of the peer."""
+        before, now = (mock.Mock(id=V1, iqn=iqn) for iqn in ('old', 'new'))
+        node = mock.MagicMock()
+        node.volumes.volume.return_value = now
+        node.exports.remote.return_value = {V1: {'new'}}
+        for name, value in (
+                ('destination_of', lambda _node, _volume: 'b@l'),
+                ('devices.close_if_idle', lambda _node, _volume_id: True),
+                ('survey.Survey.users', lambda _this, _volume_id: 1),
+                ('volume_attachments.connections', lambda each: [each])):
+            self.useFixture(fixtures.MonkeyPatch(
+                'cinder_localclone.moves.remote_attachment.' + name, value))
+        step = remote_attachment.CheckRemoteOnly(node)
+        step.execute(before, 'b@l')
+        node.exports.remote.return_value = {V1: {'old'}}
+        self.assertRaises(exceptions.SourceBusy, step.execute, before, 'b@l')
+
+
 class GivenBackTest(attach_case.Base):
     """A live move to B, which may come back to the LV that is at A."""
 

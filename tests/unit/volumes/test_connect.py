@@ -12,6 +12,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
 from cinder_localclone.core.user_messages import Action
+from cinder_localclone.encryption import devices
 from cinder_localclone.service import messages
 from cinder_localclone.volumes import connect
 from cinder_localclone.volumes import decision
@@ -327,6 +328,15 @@ class UnserveTest(Base):
         self.remote()
         self.disconnect(self.a, None)
         self.assertEqual(set(), self.a.remote)
+
+    def test_detach_with_an_encryption_of_another_version(self):
+        """Otherwise Cinder keeps the attachment, whose export has ended."""
+        for connector in (ON_A, None):
+            self.attach('in-use', 'a')
+            self.volume.provider_id = 'lc9:other'
+            with mock.patch.object(devices, 'close_for_good') as closed:
+                self.disconnect(self.a, connector)
+            closed.assert_called_once_with(self.a.node, self.volume.id)
 
     def test_detach_of_what_is_gone(self):
         """Cinder has deleted its row before the request came."""

@@ -111,6 +111,23 @@ class ExtendingTest(testtools.TestCase):
         return node.sim_handles.shown_bytes(self.volume.id, self.volume.name,
                                             GIB)
 
+    def test_volume_is_read_again_after_the_zeroing(self):
+        """It may take hours: a node of a user may have a new address."""
+        asked, old, new = [], attach_case.attachment('b'), (
+            attach_case.attachment('b'))
+        self.volume.volume_attachment = [old]
+
+        def pause(seconds):
+            self.pause(seconds)
+            self.volume.volume_attachment = [new]
+        self.useFixture(fixtures.MonkeyPatch('time.sleep', pause))
+        self.useFixture(fixtures.MonkeyPatch(
+            'cinder_localclone.core.node.remote_from',
+            lambda _node, volume: asked.extend(
+                each.id for each in volume.volume_attachment) or ()))
+        self.extend()
+        self.assertEqual([old.id, new.id], asked)
+
     def test_others_go_on_while_a_thick_one_is_zeroed(self):
         """Neither the lock of free space nor the volume's own is kept.
 

@@ -276,7 +276,9 @@ class DriverTest(testtools.TestCase):
     def test_whatever_fails(self, error):
         driver = snapshots.ImageDriver()
         driver.service = mock.MagicMock()
-        row = types.SimpleNamespace(id='v', name_id='n')
+        row = types.SimpleNamespace(id='v', name_id='before a move')
+        driver.service.node.volumes.volume.return_value = (
+            types.SimpleNamespace(id='v', name_id='n', home='a@l'))
         with mock.patch.object(revert, 'revert', side_effect=error), (
                 mock.patch.object(messages, 'api')) as api:
             self.assertRaises(exceptions.NotReverted,
