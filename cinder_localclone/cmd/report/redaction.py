@@ -158,7 +158,7 @@ class Redaction:
     """
 
     def __init__(self, values: Collection[str] = ()):
-        longest = sorted(values, key=lambda each: (-len(each), each))
+        longest = sorted(values, key=len, reverse=True)
         self._values = re.compile('|'.join(
             re.escape(each) if len(each) >= _SHORT
             else r'(?<!\w)%s(?!\w)' % re.escape(each)

@@ -134,6 +134,7 @@ class RedactionTest(testtools.TestCase):
         (r'{\"passphrase\": \"x y\", 1}', r'{\"passphrase\": ***, 1}'),
         (r'{\\"passphrase\\": \\"x y\\"}', r'{\\"passphrase\\": ***}'),
         ('passphrase = abc', 'passphrase = ***'),
+        ('passphrase =\nhost = b', 'passphrase =\nhost = b'),
         ('Authorization: Basic dTpwdw==', 'Authorization: Basic ***'),
         ('"authorization": "Bearer a.b-c_d/e"',
          '"authorization": "Bearer ***"'),
