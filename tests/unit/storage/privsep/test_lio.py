@@ -716,7 +716,8 @@ class TimeLimitTest(lio_case.Case):
 
     def test_a_target_that_hangs_is_left_alone(self):
         self.assertRaises(exceptions.TargetTimeout, self.unexport)
-        for change in (self.unexport, export):
+        for change in (self.unexport, export,
+                       lambda: lio.is_exported(**ASKED)):
             # It neither begins anything nor waits.
             with mock.patch.object(lio.process, 'in_thread',
                                    autospec=True) as begun:
