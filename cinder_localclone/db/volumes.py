@@ -169,7 +169,7 @@ class Volumes(records.Volumes):
             wrong = [row.id for row in session.query(volume).filter_by(
                 deleted=False).filter(
                     base.has_home(host), volume.status != 'creating',
-                    volume.service_uuid != uuid).all()
+                    volume.service_uuid != uuid)
                 if row.name in lvs]
         if not wrong:
             return

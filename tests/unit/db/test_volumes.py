@@ -266,6 +266,18 @@ class UncommittedTest(Case):
         with mock.patch.object(base, 'main_context_manager', reading):
             self.volumes.correct_services(B, lvs)
 
+    def test_deleted_volumes_are_not_corrected(self):
+        deleted = utils.create_volume(
+            self.context, host=B + '#p', status='deleting',
+            service_uuid=self.service_rows[A].uuid, volume_type_id=None)
+        self.assertEqual([deleted.id], self.volumes.volumes_with_wrong_host(A))
+        deleted.destroy()
+        self.assertEqual([], self.volumes.volumes_with_wrong_host(A))
+        reading = types.SimpleNamespace(
+            reader=base.main_context_manager.reader)
+        with mock.patch.object(base, 'main_context_manager', reading):
+            self.volumes.correct_services(B, {deleted.name})
+
     def change(self, volume_id, **values):
         """Another service changes the row of a volume."""
         with base.main_context_manager.writer.using(base.admin()) as session:

@@ -83,6 +83,43 @@ class BeginTest(Case):
         self.assertRaises(exceptions.StaleMove, self.begin, 'a@l')
         self.assertEqual([], self.changes())
 
+    def test_gone(self):
+        self.node.volumes.volume.return_value = None
+        self.assertRaises(exceptions.StaleMove, remote_attachment.begin,
+                          self.node, V, PROPERTIES, {})
+        self.assertEqual([], self.changes())
+
+    def test_call_that_is_too_late(self):
+        """It must change nothing of the attachment since then."""
+        self.all.cleanup.pending_here.return_value = ['one']
+        late = exceptions.Refused(volume=V, host='a@l', reason='late')
+        self.useFixture(fixtures.MockPatchObject(
+            remote_attachment.volume_attachments, 'check_in_time',
+            side_effect=late))
+        self.begin()
+        del self.all.mock_calls[:]
+        self.assertRaises(exceptions.Refused, remote_attachment.begin,
+                          self.node, V, PROPERTIES, {'one': None})
+        self.assertEqual([], self.changes())
+
+    def test_opened_by_an_earlier_export_alone(self):
+        self.node.handles.ensure_handle_on_disk.return_value = False
+        self.handle(1)
+        self.node.exports.withdraw_unnamed.side_effect = (
+            lambda *_arguments, **_keywords: self.handle(0))
+        self.node.handles.survey.side_effect = lambda: survey.Survey(
+            {}, {names.handle(V): self.present.handle(V)})
+        self.assertEqual(self.expected(), self.begin())
+
+    def test_opened_by_another_process(self):
+        """Its LV is not marked as away: it is in use."""
+        self.handle(1)
+        self.present.complete_lvs.return_value = [lv('used')]
+        self.all.devices.ensure_closed.side_effect = exceptions.SourceBusy(
+            volume=V, host='a@l', count=1, device='d')
+        self.assertRaises(exceptions.SourceBusy, self.begin)
+        self.node.lvm.mark.assert_not_called()
+
     @ddt.data(True, False)
     def test_new_handle_is_read(self, changed):
         """Otherwise a guest would be the first to find no disk."""
@@ -241,6 +278,27 @@ class DestinationTest(Case):
             self.assertIs(due, moves.are_due(self.volume))
         self.destination(status='detaching')
         self.assertIs(False, moves.are_due(self.volume))
+
+    def test_tried_again_in_a_minute(self):
+        moves = remote_attachment.DeferredMoves(self.node)
+        run = self.useFixture(fixtures.MockPatchObject(
+            remote_attachment.source, 'run')).mock
+        now = self.useFixture(fixtures.MockPatchObject(
+            remote_attachment.timeutils, 'now', return_value=100)).mock
+        error = exceptions.NotPossible(volume=V, reason='x')
+        self.destination()
+        for when, result, calls in (
+                (100, error, 1), (159, None, 1), (160, error, 2),
+                (219, None, 2), (220, None, 3), (220, None, 4)):
+            now.return_value, run.side_effect = when, result
+            moves.begin(self.volume)
+            self.assertEqual(calls, run.call_count)
+        self.assertEqual((self.node, self.volume, 'b@l'),
+                         run.call_args.args[:3])
+        self.assertEqual({}, moves._again)
+        self.destination(status='detaching')
+        moves.begin(self.volume)
+        self.assertEqual(4, run.call_count)
 
     @ddt.data((1, {'iqn.p'}, True),
               (2, {'iqn.p'}, False), (0, set(), True), (1, set(), False),

@@ -353,6 +353,19 @@ class ExportedTest(testtools.TestCase):
                           self.exports.withdraw_volume, VOLUME, INITIATOR)
         self.assertTrue(self.exports.withdraw_unnamed(VOLUME, {REMOTE}))
 
+    def test_ended_before_its_exports_are_listed(self):
+        """A sweep meanwhile must not export the volume again."""
+        properties = self.exports.export_volume(VOLUME, INITIATOR,
+                                                'CHAP user secret')
+
+        def sweep():
+            self.assertFalse(self.exports.export_again(
+                VOLUME, INITIATOR, properties))
+            return '[]'
+        self.configfs.targets.side_effect = sweep
+        self.exports.withdraw_volume(VOLUME, INITIATOR)
+        self.configfs.targets.assert_called_once_with()
+
     def test_left_of_an_export_without_a_target(self):
         """Its backstore keeps the handle open."""
         self.unused(HANDLE)
