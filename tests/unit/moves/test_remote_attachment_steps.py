@@ -296,6 +296,13 @@ class DestinationTest(Case):
         self.assertEqual((self.node, self.volume, 'b@l'),
                          run.call_args.args[:3])
         self.assertEqual({}, moves._again)
+        # All checks come before the record. The last is repeated, because a
+        # process may open the volume until the commit.
+        self.assertEqual(
+            ['CheckFreeSpace', 'EnsureHandle', 'CheckBlock',
+             'CheckRemoteOnly', 'Record', 'Export', 'Prepare',
+             'CheckRemoteOnly', 'Commit'],
+            [type(each).__name__ for each in run.call_args.args[3]])
         self.destination(status='detaching')
         moves.begin(self.volume)
         self.assertEqual(4, run.call_count)
