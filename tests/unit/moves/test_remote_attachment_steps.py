@@ -7,11 +7,13 @@ import ddt
 import fixtures
 import testtools
 
+from cinder_localclone.core import attachments
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
+from cinder_localclone.core import state
 from cinder_localclone.core.volume import Volume
 from cinder_localclone.core import volume_types
 from cinder_localclone.moves import remote_attachment
@@ -224,6 +226,24 @@ class SweepTest(Case):
         self.all.nodes.attempt.side_effect = [True] * 5
         self.assertIs(True, remote_attachment.sweep(self.node, self.present))
 
+    def test_failed_export_of_the_source_stops_nothing(self):
+        """Its home may not need the LV here any more."""
+        log = self.useFixture(fixtures.FakeLogger())
+        self.node.volumes.volume.return_value = Volume.of(
+            images.volume(V, 'b@l'))
+        self.node.moves.move_of.return_value = mock.NonCallableMock(
+            spec=state.Move, source='a@l', keeps_handle=False)
+        self.all.nodes.connection_to.return_value = attachments.Connection(
+            'i', 'iqn.p', 'p', PROPERTIES, True)
+        self.useFixture(fixtures.MockPatchObject(
+            remote_attachment.source, 'export_again',
+            side_effect=exceptions.ExportFailed(reason='no configfs')))
+        begun = self.useFixture(fixtures.MockPatchObject(
+            remote_attachment, 'begin')).mock
+        remote_attachment._reconcile(self.node, V)
+        begun.assert_called_once_with(self.node, V, PROPERTIES)
+        self.assertIn('exports of volume v could not', log.output)
+
 
 @ddt.ddt
 class DestinationTest(Case):
@@ -238,18 +258,18 @@ class DestinationTest(Case):
         self.node.is_at.side_effect = lambda connector, host: (
             host == connector['host'] + '@l')
 
-    def destination(self, attachments=1, kind='local', connector=(),
-                    instance='vm', state='attached', **row):
+    def destination(self, number=1, kind='local', connector=(),
+                    instance='vm', attached='attached', **row):
         self.volume = Volume.of(images.volume(V, 'a@l', **dict(
             {'status': 'in-use', 'attach_status': 'attached',
              'volume_attachment': [images.attachment(
-                 id=str(each), instance_uuid=instance, attach_status=state,
+                 id=str(each), instance_uuid=instance, attach_status=attached,
                  connector=dict({'host': 'b', 'initiator': 'i'}, **dict(
                      connector)),
                  connection_info={
                      'driver_volume_type': kind, 'target_iqn': 'iqn.p',
                      'target_portal': 'p'})
-                 for each in range(attachments)]}, **row)))
+                 for each in range(number)]}, **row)))
         return remote_attachment.destination_of(self.node, self.volume)
 
     def test_the_node_of_its_instance(self):
@@ -257,9 +277,9 @@ class DestinationTest(Case):
         self.assertEqual('c@l', self.destination(connector={'host': 'c'}))
 
     @ddt.data(
-        {'status': 'detaching'}, {'status': 'extending'}, {'attachments': 0},
-        {'attachments': 2}, {'kind': 'iscsi'}, {'instance': None},
-        {'state': 'detaching'}, {'group_id': 'g'},
+        {'status': 'detaching'}, {'status': 'extending'}, {'number': 0},
+        {'number': 2}, {'kind': 'iscsi'}, {'instance': None},
+        {'attached': 'detaching'}, {'group_id': 'g'},
         {'migration_status': 'migrating'}, {'connector': {'initiator': ''}},
         {'connector': {'host': 'dead'}}, {'connector': {'host': 'other'}})
     def test_nowhere(self, changes):
@@ -328,6 +348,20 @@ class DestinationTest(Case):
         else:
             self.assertRaises(exceptions.SourceBusy, execute)
         self.all.devices.close_if_idle.assert_called_once_with(self.node, V)
+
+    def test_upper_devices_that_nobody_uses_are_closed_first(self):
+        self.destination()
+        self.node.volumes.volume.return_value = self.volume
+        self.node.exports.remote.return_value = {V: {'iqn.p'}}
+
+        def opened(*_arguments, count=1):
+            self.node.handles.devices.return_value = {
+                names.handle(V): dm_tables.Device(
+                    names.handle(V), '', '253:1', count, False)}
+        opened(count=2)
+        self.all.devices.close_if_idle.side_effect = opened
+        remote_attachment.CheckRemoteOnly(self.node).execute(
+            self.volume, 'b@l')
 
     @ddt.data(None, 'detaching')
     def test_not_to_a_former_destination(self, status):
