@@ -240,6 +240,12 @@ class UncommittedTest(Case):
         self.assertEqual(['here', 'there', 'there', None], [
             self.services.zone_of(host) for host in (A, B, B + '#p', C)])
 
+    def test_only_volume_services_are_homes(self):
+        utils.create_service(self.context, {
+            'host': C, 'binary': 'cinder-backup', 'topic': 'cinder-backup',
+            'availability_zone': 'there'})
+        self.assertIsNone(self.services.zone_of(C))
+
     def test_services_are_corrected(self):
         # As Cinder's manager leaves them: of the service that was asked.
         uuid = self.service_rows[A].uuid
