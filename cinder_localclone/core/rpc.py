@@ -12,8 +12,7 @@ definition" leads to the code that acts:
 
 - ``rpc.call_at(host, revert, reconciler, ...)`` calls it on a node: directly
   on this node, else over the message bus.
-- ``rpc.call_at_home(revert, reconciler, volume, ...)``: on the home of a
-  volume.
+- ``rpc.call_at_home(revert, reconciler, volume, ...)``: on a volume's home.
 - ``rpc.cast(host, reconcile, node, ...)`` sends the call and does not wait.
 
 The first argument is the *subject*: the node, or an object with the node. It
@@ -89,8 +88,8 @@ class Method:
     :param expected: errors that the peer does not log as its own failure
     :param gives_way: whether copies on the peer slow down or stop meanwhile,
         because the owner of the volume waits for the method
-    :param local: arguments with a fixed value in each call by a peer. They do
-        not cross the bus; a plain call on this node passes them as usual
+    :param on_peer: arguments with a fixed value in each call by a peer. They
+        do not cross the bus; a plain call on this node passes them as usual
     """
 
     name: str

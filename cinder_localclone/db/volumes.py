@@ -169,7 +169,7 @@ class Volumes(records.Volumes):
             wrong = [row.id for row in session.query(volume).filter_by(
                 deleted=False).filter(
                     base.has_home(host), volume.status != 'creating',
-                    volume.service_uuid != uuid).all()
+                    volume.service_uuid != uuid)
                 if row.name in lvs]
         if not wrong:
             return
@@ -205,5 +205,5 @@ def _was_changed(row: base.Row, volume: Volume) -> bool:
     After a revert is given up, a second revert may begin. It may already have
     removed the LV of the first.
     """
-    return bool(row.updated_at and volume.updated_at and row.updated_at
-                != timeutils.normalize_time(volume.updated_at))
+    before = volume.updated_at and timeutils.normalize_time(volume.updated_at)
+    return bool(row.updated_at != before)

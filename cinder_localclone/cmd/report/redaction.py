@@ -30,12 +30,18 @@ _SECRET_NAME = re.compile(
 _URL = re.compile(r'([A-Za-z][\w+.-]{0,30}://)[^\s\'"<>]*@')
 #: "CHAP name password", as in Cinder's provider_auth.
 _CHAP = re.compile(r'\bCHAP\s+\S+\s+\S+')
-#: "password" of targetcli, of iscsiadm's records and of connection data.
+#: "password" of targetcli, of iscsiadm's records and of connection data. In a
+#: log in JSON each quotation mark has a backslash, or several. An unescaped
+#: value may have escaped marks.
 _NAMED = re.compile(
     r'((?:pass(?:word|wd|phrase)|secret|token|incoming_auth|outgoing_auth|'
-    r'provider_auth)[\w.\'"\]]{0,40}\s{0,9}[=:]\s*)'
-    r'(?:"[^"]*"|\'[^\']*\'|[^\s,;]+)',
+    r'provider_auth)[\w.\'"\]\\]{0,40}\s{0,9}[=:]\s*)'
+    r'(?:"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|\\+"[^"]*"|[^\s,;]+)',
     re.IGNORECASE)
+#: The header of an HTTP request: "Basic name-and-password", "Bearer token".
+_HEADER = re.compile(
+    r'\b(authorization[\'"\\]{0,9}\s{0,9}[:=][\s\'"\\]{0,9}\w+\s+)'
+    r'[^\s\'"\\]+', re.IGNORECASE)
 #: A recovery key, as "encryption recovery key add" prints it.
 _RECOVERY_KEY = re.compile(r'\b(?:[A-Z2-7]{4}-){12}[A-Z2-7]{4}\b')
 #: Lines worth a closer check: mask_password() takes long.
@@ -47,7 +53,7 @@ _INTEGRITY = re.compile(
     r'\b((?:internal_hash|journal_crypt|journal_mac):[^\s:]+):\S+')
 #: Shorter secrets are removed only as whole words.
 _SHORT = 6
-_SECTION = re.compile(r'\[([^\]]+)\]\s*$')
+_SECTION = re.compile(r'\[([^\]]+)\]$')
 _OPTION = re.compile(r'([^\s#;=:\[][^=:]*?)\s*[=:]\s*(.*)$')
 
 
@@ -63,21 +69,23 @@ class Option:
 def options(text: str) -> Iterator[Option]:
     """Yield the options of a configuration file, even if lines are invalid.
 
-    Comments are left out. Lines that continue a value are joined with it.
+    Comments are left out. Lines that continue a value are joined with it. An
+    indented line that continues no value is read like any other.
     """
     section, name, values = '', '', []
-    for line in [*text.splitlines(), '[]']:
+    for line in [*text.splitlines(), '']:
         if name and line[:1].isspace() and line.strip():
             values.append(line.strip())
             continue
         if name:
             yield Option(section, name, '\n'.join(values))
             name = ''
+        line = line.strip()
         header, option = _SECTION.match(line), _OPTION.match(line)
         if header:
             section = header[1].strip()
-        elif option and not line.startswith(('#', ';')):
-            name, values = option[1], [option[2].strip()]
+        elif option:
+            name, values = option[1], [option[2]]
 
 
 def is_secret(option: Option, known: Mapping[str, bool]) -> bool:
@@ -150,7 +158,7 @@ class Redaction:
     """
 
     def __init__(self, values: Collection[str] = ()):
-        longest = sorted(values, key=lambda each: (-len(each), each))
+        longest = sorted(values, key=len, reverse=True)
         self._values = re.compile('|'.join(
             re.escape(each) if len(each) >= _SHORT
             else r'(?<!\w)%s(?!\w)' % re.escape(each)
@@ -162,6 +170,7 @@ class Redaction:
             text = self._values.sub(HIDDEN, text)
         text = _URL.sub(r'\1%s@' % HIDDEN, text)
         text = _CHAP.sub('CHAP %s %s' % (HIDDEN, HIDDEN), text)
+        text = _HEADER.sub(r'\1' + HIDDEN, text)
         text = _CRYPT.sub(r'\1' + HIDDEN, text)
         text = _RECOVERY_KEY.sub(HIDDEN, text)
         text = _INTEGRITY.sub(r'\1:' + HIDDEN, text)

@@ -8,6 +8,7 @@ import ddt
 import testtools
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import state
 from cinder_localclone.core.volume import Volume
 from tests.world import images
 
@@ -70,3 +71,10 @@ class VolumeTest(testtools.TestCase):
     def test_home(self, host, home):
         self.row.host = host
         self.assertEqual(home, Volume.of(self.row).home)
+
+    @ddt.data((state.Asked.MIGRATION, 'its status is "error".'),
+              (state.Asked.DRAIN, 'Cinder is migrating it.'))
+    @ddt.unpack
+    def test_migration_itself_is_no_reason_to_stay(self, asked_by, reason):
+        self.row.migration_status, self.row.status = 'migrating', 'error'
+        self.assertEqual(reason, Volume.of(self.row).why_it_stays(asked_by))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Snapshots and newborn volumes on Cinder's own schema."""
 
+import dataclasses
 import types
 from unittest import mock
 
@@ -167,6 +168,12 @@ class UncommittedTest(Case):
             self.assertRaises(exceptions.TooLate,
                               self.volumes.set_encryption, each, None)
 
+    def test_deleted_after_its_encryption_is_recorded(self):
+        with mock.patch.object(base, 'volume', autospec=True,
+                               return_value=None):
+            self.assertRaises(exceptions.TooLate, self.volumes.set_encryption,
+                              self.volume, ENCRYPTION)
+
     def test_encrypted_by_another_node_meanwhile(self):
         other = encryption_types.Recorded(16 << 20, 'of the other')
         self.volumes.set_encryption(self.volume, other)
@@ -233,6 +240,12 @@ class UncommittedTest(Case):
         self.assertEqual(['here', 'there', 'there', None], [
             self.services.zone_of(host) for host in (A, B, B + '#p', C)])
 
+    def test_only_volume_services_are_homes(self):
+        utils.create_service(self.context, {
+            'host': C, 'binary': 'cinder-backup', 'topic': 'cinder-backup',
+            'availability_zone': 'there'})
+        self.assertIsNone(self.services.zone_of(C))
+
     def test_services_are_corrected(self):
         # As Cinder's manager leaves them: of the service that was asked.
         uuid = self.service_rows[A].uuid
@@ -258,6 +271,18 @@ class UncommittedTest(Case):
             reader=base.main_context_manager.reader)
         with mock.patch.object(base, 'main_context_manager', reading):
             self.volumes.correct_services(B, lvs)
+
+    def test_deleted_volumes_are_not_corrected(self):
+        deleted = utils.create_volume(
+            self.context, host=B + '#p', status='deleting',
+            service_uuid=self.service_rows[A].uuid, volume_type_id=None)
+        self.assertEqual([deleted.id], self.volumes.volumes_with_wrong_host(A))
+        deleted.destroy()
+        self.assertEqual([], self.volumes.volumes_with_wrong_host(A))
+        reading = types.SimpleNamespace(
+            reader=base.main_context_manager.reader)
+        with mock.patch.object(base, 'main_context_manager', reading):
+            self.volumes.correct_services(B, {deleted.name})
 
     def change(self, volume_id, **values):
         """Another service changes the row of a volume."""
@@ -286,6 +311,7 @@ class UncommittedTest(Case):
         self.change(volume.id, _name_id=NONE)
         self.assertFalse(self.volumes.correct_home(volume, A))
         volume = self.volumes.volume(volume.id)
+        self.assertFalse(self.volumes.correct_home(volume, C))  # no service
         self.assertTrue(self.volumes.correct_home(volume, A))
 
 
@@ -303,6 +329,7 @@ class ValuesTest(testtools.TestCase):
             self.assertEqual('', names.backend_of(host))
 
 
+@ddt.ddt
 class RevertTest(Case):
 
     def setUp(self):
@@ -327,6 +354,25 @@ class RevertTest(Case):
             self.volume.id).status)
         self.assertRaises(exceptions.StaleMove, self.volumes.replace_backing,
                           self.read, NONE, B)
+
+    @ddt.data({'name_id': NONE}, {'host': B + '#p'})
+    def test_another_row_within_the_same_second(self, changes):
+        """MySQL keeps the time of a change in whole seconds."""
+        self.assertRaises(
+            exceptions.StaleMove, self.volumes.replace_backing,
+            dataclasses.replace(self.read, **changes), NONE, B)
+        self.assertEqual(self.read, self.volumes.volume(self.volume.id))
+
+    def test_row_without_a_time_of_a_change(self):
+        volume = utils.create_volume(self.context, host=A + '#p',
+                                     status='reverting', volume_type_id=None)
+        read = self.volumes.volume(volume.id)
+        self.assertIsNone(read.updated_at)
+        after = self.volumes.replace_backing(read, NONE, A)
+        self.assertEqual(NONE, after.name_id)
+        self.assertRaises(
+            exceptions.StaleMove, self.volumes.replace_backing,
+            dataclasses.replace(after, updated_at=None), read.id, A)
 
     def test_elsewhere_without_a_cluster(self):
         """That of its old service would be asked for it."""
@@ -369,6 +415,13 @@ class RevertTest(Case):
         self.read = self.volumes.volume(self.volume.id)
         self.assertEqual(NONE, self.volumes.replace_backing(
             self.read, NONE, B).name_id)
+
+    def test_deleted_after_its_backing_is_replaced(self):
+        with mock.patch.object(base, 'volume', autospec=True,
+                               return_value=None):
+            self.assertRaises(
+                exceptions.StaleMove, self.volumes.replace_backing,
+                self.read, NONE, B)
 
     def test_given_up_and_asked_again(self):
         """What the first request has made may be removed by then."""

@@ -98,6 +98,9 @@ class ClientTest(testtools.TestCase):
         self.assertEqual(
             ('cinder-localclone', 'localclone', '1.0'),
             (target.topic, target.namespace, target.version))
+        heard = endpoint.Endpoint.target
+        self.assertEqual(('localclone', '1.0'),
+                         (heard.namespace, heard.version))
 
     def test_error_without_class_and_text(self):
         error = self.assertRaises(

@@ -4,6 +4,7 @@
 import dataclasses
 import json
 import os
+import socket
 from unittest import mock
 
 import ddt
@@ -352,6 +353,39 @@ class ExportedTest(testtools.TestCase):
                           self.exports.withdraw_volume, VOLUME, INITIATOR)
         self.assertTrue(self.exports.withdraw_unnamed(VOLUME, {REMOTE}))
 
+    def test_ended_before_its_exports_are_listed(self):
+        """A sweep meanwhile must not export the volume again."""
+        properties = self.exports.export_volume(VOLUME, INITIATOR,
+                                                'CHAP user secret')
+
+        def sweep():
+            self.assertFalse(self.exports.export_again(
+                VOLUME, INITIATOR, properties))
+            return '[]'
+        self.configfs.targets.side_effect = sweep
+        self.exports.withdraw_volume(VOLUME, INITIATOR)
+        self.configfs.targets.assert_called_once_with()
+
+    def test_left_of_an_export_without_a_target(self):
+        """Its backstore keeps the handle open."""
+        self.unused(HANDLE)
+        self.assertTrue(self.exports.withdraw_unnamed(VOLUME, {REMOTE}))
+        self.lio.unexport.assert_called_once_with(REMOTE, HANDLE)
+
+    def test_one_of_several_exports_fails(self):
+        others = [iscsi.remote_iqn('iqn.x:', VOLUME, 'iqn.%s' % each)
+                  for each in 'abc']
+        self.serve(*((each, []) for each in others))
+        self.lio.unexport.side_effect = [True, False, False]
+        self.assertTrue(self.exports.withdraw_volume(VOLUME, None))
+        first, last = (exceptions.TargetTimeout(seconds=each)
+                       for each in (1, 2))
+        self.lio.unexport.side_effect = [first, True, last]
+        self.assertIs(first, self.assertRaises(
+            exceptions.TargetTimeout, self.exports.withdraw_volume, VOLUME,
+            None))
+        self.assertEqual(6, self.lio.unexport.call_count)
+
     def test_sources_of_moves_that_are_over(self):
         over = 'iqn.x:localclone-' + VOLUME
         self.serve((SOURCE, ['/dev/mapper/' + DEVICE]),
@@ -473,6 +507,24 @@ class ServedAgainTest(testtools.TestCase):
         self.assertTrue(iscsi_target.has_address('127.0.0.1'))
         for address in ('192.0.2.254', '255.255.255.255', 'a name', ''):
             self.assertFalse(iscsi_target.has_address(address), address)
+
+    @ddt.data(('2001:db8::1', '2001:db8::1', True),
+              ('2001:db8::1', '2001:db8::2', False),
+              ('2001:db8::1', OSError('no route'), False))
+    @ddt.unpack
+    def test_address_of_ipv6(self, asked, chosen, found):
+        with mock.patch('socket.socket', autospec=True) as made:
+            probe = made.return_value.__enter__.return_value
+
+            def connect(where):
+                self.assertEqual((asked, 9), where)
+                if isinstance(chosen, OSError):
+                    raise chosen
+                probe.getsockname.return_value = chosen, 40000, 0, 0
+            probe.connect.side_effect = connect
+            self.assertIs(found, iscsi_target.has_address(asked))
+        # No packet is sent.
+        made.assert_called_once_with(socket.AF_INET6, socket.SOCK_DGRAM)
 
     def test_a_second_address_of_a_network(self):
         """The kernel would send to it from the first."""

@@ -64,9 +64,40 @@ chap_password = ***
               'master-key', 'user_passphrase')
     def test_name_of_a_secret(self, name):
         """Whatever its definition says."""
-        option = redaction.Option('x', name, 'v')
-        self.assertTrue(redaction.is_secret(
-            option, {name.replace('-', '_'): False}))
+        option = redaction.Option('x', name, 'a value')
+        known = {name: False, name.replace('-', '_'): False}
+        self.assertTrue(redaction.is_secret(option, known))
+        self.assertIn('a value', redaction.secrets([option], known))
+
+    @ddt.data('backend_url', 'connection', 'slave_connection',
+              'transport-url')
+    def test_url_is_shown_without_its_password(self, name):
+        url = redaction.Option('x', name, 'a://user:hunter2@b')
+        known = {name.replace('-', '_'): True}
+        self.assertEqual('[x]\n%s = a://***@b\n' % name,
+                         redaction.shown([url], ['x'], known))
+        found = redaction.secrets([url], known)
+        self.assertIn('hunter2', found)
+        self.assertNotIn(url.value, found)
+
+    def test_secret_by_its_definition(self):
+        """Though neither its name nor its value has the form of one."""
+        self.assertIn('pin', redaction.secrets(
+            [redaction.Option('x', 'vendor-thing', 'pin')],
+            {'vendor_thing': True}))
+
+    def test_secret_in_each_form_of_a_url(self):
+        self.assertEqual(
+            {'a/b c', 'a/b%20c', 'a%2Fb%20c', 'a%2Fb+c'},
+            redaction.secrets([redaction.Option('x', 'token', 'a/b c')], {}))
+
+    @ddt.data(('a = 1\n b', '1\nb'),  # a single blank
+              ('a = 1\n  \n  b', '1'), ('a = 1\n\n  b', '1'),
+              (' a = 1', '1'), ('  [x]\n  a = 1', '1'), ('a = 1 ', '1'))
+    @ddt.unpack
+    def test_indented_lines(self, text, value):
+        found = {each.name: each.value for each in redaction.options(text)}
+        self.assertEqual({'a': value}, found)
 
     @ddt.data('localclone_key_auth', 'key_manager', 'localclone_key_cache',
               'passive_mode')
@@ -92,11 +123,24 @@ class RedactionTest(testtools.TestCase):
     @ddt.data(
         ('login with pa55word failed', 'login with *** failed'),
         ('xpa55wordx', 'x***x'), ('a cat, category', 'a ***, category'),
+        ('xsixsixx', 'x***x'),
         ('mysql://u:x@h/c and a@b', 'mysql://***@h/c and a@b'),
         ('auth CHAP user12 pw34 end', 'auth CHAP *** *** end'),
         ("{'auth_password': 'x y', 'lun': 1}",
          "{'auth_password': ***, 'lun': 1}"),
         ('"incoming_auth": "user/pw"', '"incoming_auth": ***'),
+        ('"passphrase": "x\\" y"', '"passphrase": ***'),
+        ("'passphrase': 'x\\' y'", "'passphrase': ***"),
+        (r'{\"passphrase\": \"x y\", 1}', r'{\"passphrase\": ***, 1}'),
+        (r'{\\"passphrase\\": \\"x y\\"}', r'{\\"passphrase\\": ***}'),
+        ('passphrase = abc', 'passphrase = ***'),
+        ('passphrase =\nhost = b', 'passphrase =\nhost = b'),
+        ('Authorization: Basic dTpwdw==', 'Authorization: Basic ***'),
+        ('"authorization": "Bearer a.b-c_d/e"',
+         '"authorization": "Bearer ***"'),
+        ('{\\"Authorization\\": \\"Bearer x.y\\"}',
+         '{\\"Authorization\\": \\"Bearer ***\\"}'),
+        ('authorization of a member', 'authorization of a member'),
         ('node.session.auth.password = abc', 'node.session.auth.password = '
          '***'),
         ('v: 0 9 crypt aes-xts-plain64 0a1bff 0 253:1 0',
@@ -111,7 +155,7 @@ class RedactionTest(testtools.TestCase):
     @ddt.unpack
     def test_texts(self, text, redacted):
         self.assertEqual(redacted, redaction.Redaction(
-            ['pa55word', 'cat'])(text))
+            ['pa55word', 'sixsix', 'cat'])(text))
 
     def test_longest_first(self):
         """The rest of a secret is no hint."""

@@ -477,6 +477,13 @@ class ShownTest(Case):
         self.show()
         self.assertEqual((True, True), self.export())
 
+    def test_nor_what_is_mapped_twice(self):
+        """The second LUN of the initiator may be writable."""
+        self.show()
+        (self.root / 'target' / 'iscsi' / IQN / 'tpgt_1' / 'acls' / HOST
+         / 'lun_1').mkdir()
+        self.assertTrue(self.export()[1])
+
     def test_nor_a_store_that_was_not_made_to_the_end(self):
         self.show()
         (self.lio.stores[0].shown / 'enable').write_text('0\n')
@@ -709,7 +716,8 @@ class TimeLimitTest(lio_case.Case):
 
     def test_a_target_that_hangs_is_left_alone(self):
         self.assertRaises(exceptions.TargetTimeout, self.unexport)
-        for change in (self.unexport, export):
+        for change in (self.unexport, export,
+                       lambda: lio.is_exported(**ASKED)):
             # It neither begins anything nor waits.
             with mock.patch.object(lio.process, 'in_thread',
                                    autospec=True) as begun:
