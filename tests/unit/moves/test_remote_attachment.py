@@ -27,6 +27,7 @@ from tests.helpers.remote_case import PROPERTIES
 from tests.helpers.remote_case import V1
 from tests.helpers import remote_guest_case
 from tests.helpers import sessions_case
+from tests.helpers import specs
 from tests.helpers import storage_case
 from tests import world as worlds
 from tests.world import iscsi
@@ -653,7 +654,7 @@ class CheckRemoteOnlyTest(attach_case.Base):
     def test_attachments_are_of_the_present_row(self):
         """The value of the flow is from before the calls of the peer."""
         before, now = (mock.Mock(id=V1, iqn=iqn) for iqn in ('old', 'new'))
-        node = mock.MagicMock()
+        node = specs.node()
         node.volumes.volume.return_value = now
         node.exports.remote.return_value = {V1: {'new'}}
         for name, value in (
