@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -36,6 +37,7 @@ DRIVER = ('drivers/md/dm-clone-target.c', 'drivers/md/dm-clone-metadata.c',
 OTHERS = ('drivers/md/dm-crypt.c', 'drivers/md/bcache/util.h', 'README')
 
 
+@testtools.skipUnless(shutil.which('xz'), 'needs xz')
 @ddt.ddt
 class PrepareTest(testtools.TestCase):
     """What DKMS runs before a build, on a machine that is a directory."""
