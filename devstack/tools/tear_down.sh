@@ -133,9 +133,9 @@ function remove_devices {
 
 function lvs_of_volumes {
     local name
+    local of_volume="(volume-|_snapshot-|localclone-meta-)$ID"
     for name in $(lvs --noheadings -o lv_name "$group" 2>/dev/null); do
-        if [[ $name =~ ^(volume-|_snapshot-|localclone-meta-)$ID$ ||
-                $name =~ ^$TO_WIPE$ ]]; then
+        if [[ $name =~ ^($of_volume|$TO_WIPE)$ ]]; then
             kept "$name" || echo "$name"
         fi
     done
