@@ -124,6 +124,8 @@ class OtherBackendsTest(base.LabTest):
         attached = self.instance.attach(volume, self.n1)
         self.assertEqual(expected, self.checksum(attached))
         attached.detach()
+        # Cinder's driver deletes it; its service ends with this test.
+        instances.delete_volumes(self.demo, volume)
 
     def test_migration_at_length(self):
         volume = self.volume(volume_type='anywhere')
