@@ -105,7 +105,7 @@ class OtherBackendsTest(base.LabTest):
                     (row['status'], row['migration_status'],
                      row['volume_type']))
 
-    def test_as_the_page_says(self):
+    def test_as_the_page_says_at_length(self):
         volume = self.volume(volume_type='stock', node='node2')
         attached = self.instance.attach(volume, self.n2)
         expected = self.fill(attached)
