@@ -10,6 +10,7 @@ import typing
 from cliff import lister
 
 from cinder_localclone.core import errors
+from cinder_localclone.core import state
 
 
 if typing.TYPE_CHECKING:
@@ -143,12 +144,41 @@ def with_node(parser: argparse.ArgumentParser, all_nodes: bool = False
     return parser
 
 
+def with_service(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Return a parser with the argument of a node by its service host only."""
+    parser.add_argument(
+        'node', metavar='NODE',
+        help='volume service of the node (host@backend), as listed by '
+        '"node list"')
+    return parser
+
+
 class VolumeCommand(Command):
     """Base of the sub-commands for a volume."""
+
+    #: The volumes without VOLUME, for --help; '' if VOLUME is required.
+    without_volume = ''
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the volume."""
         parser: argparse.ArgumentParser = super().get_parser(prog_name)
-        parser.add_argument('volume', metavar='VOLUME', help=(
-            'ID%s of the volume' % (' or name' * self.takes_names)))
+        parser.add_argument(
+            'volume', metavar='VOLUME',
+            nargs='?' if self.without_volume else None,
+            help='ID%s of the volume%s' % (
+                ' or name' * self.takes_names,
+                self.without_volume and '; default: ' + self.without_volume))
         return parser
+
+
+def move_of(backend: 'cinder_localclone.service.operator.Backend',
+            volume_id: str) -> state.Move:
+    """Return the move of a volume that a command is to change.
+
+    :raises CommandError: if the volume is not moving
+    """
+    move: state.Move | None = backend.volume(volume_id)[1]
+    if move is None:
+        raise errors.CommandError(
+            'Volume %s is not moving. Nothing was changed.' % volume_id)
+    return move

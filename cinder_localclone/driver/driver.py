@@ -267,15 +267,11 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         if not volume.host:
             create.give_up(self.service.node, Volume.of(volume))
             return
-        try:
+        with messages.telling_of(Action.DELETE, volume):
             # The volume in the call may have moved since.
             recorded = self.service.node.volumes.volume(volume.id)
             if recorded is not None:
                 rpc.call_at_home(delete.delete, self.service.node, recorded)
-        except Exception as exc:
-            messages.tell_member(
-                volume._context, volume.id, exc, Action.DELETE)
-            raise
 
     def extend_volume(self, volume: objects.Volume, new_size: int) -> None:
         """Extend a volume at its present home; see :func:`.extend.extend`.
@@ -287,15 +283,11 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         :raises LocalCloneError: if it can't be extended; the owner is told why
         """
         service = self.service
-        try:
+        with messages.telling_of(Action.EXTEND, volume):
             home = extend.extend(service.reconciler, volume.id, new_size)
             if home != service.node.host:
                 extend.extend_at(
                     service.reconciler, home, volume.id, new_size)
-        except Exception as exc:  # of any kind
-            messages.tell_member(
-                volume._context, volume.id, exc, Action.EXTEND)
-            raise
 
     def migrate_volume(self, context: objects.Context, volume: objects.Volume,
                        host: dict[str, typing.Any]
@@ -306,12 +298,9 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         the owner is told why: a user's retype may have caused it. See
         :func:`.migrate.migrate`.
         """
-        try:
+        with messages.telling_of(Action.MOVE, volume, context):
             return migrate.migrate(
                 self.service.node, volume.id, host)
-        except Exception as exc:  # of any kind
-            messages.tell_member(context, volume.id, exc, Action.MOVE)
-            raise
 
     def update_migrated_volume(
             self, ctxt: objects.Context, volume: objects.Volume,
@@ -336,12 +325,9 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         After an error Cinder tries to copy the volume, if the request allows
         it; :mod:`.migrate` then refuses the copy of an encrypted volume.
         """
-        try:
+        with messages.telling_of(Action.RETYPE, volume, context):
             return migrate.retype(self.service.node, volume.id,
                                   new_type.extra_specs or {})
-        except Exception as exc:  # of any kind
-            messages.tell_member(context, volume.id, exc, Action.RETYPE)
-            raise
 
     def local_path(self, volume: objects.Volume) -> str:
         """Return the path of the handle.
@@ -390,8 +376,7 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         try:
             return rpc.call_at_home(
                 connect.Connections.connect, self.service.connections,
-                recorded,
-                connector, attachments)
+                recorded, connector, attachments)
         except Exception as exc:  # of any kind
             messages.tell_member(context, volume.id, exc, Action.ATTACH)
             if own and volume.status in statuses.USED_BY_NOVA:

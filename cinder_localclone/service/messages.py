@@ -78,12 +78,18 @@ def tell_member(context: typing.Any, resource_id: str, error: Exception,
 
 
 @contextlib.contextmanager
-def telling_of(action: Action, volume: typing.Any) -> Iterator[None]:
-    """Tell a volume's owner of an error in a request, and raise it."""
+def telling_of(action: Action, volume: typing.Any, context: typing.Any = None
+               ) -> Iterator[None]:
+    """Tell a volume's owner of an error in a request, and raise it.
+
+    :param volume: Cinder's object
+    :param context: the request context; None: as in the object
+    """
     try:
         yield
     except Exception as exc:
-        tell_member(volume._context, volume.id, exc, action)
+        tell_member(volume._context if context is None else context,
+                    volume.id, exc, action)
         raise
 
 

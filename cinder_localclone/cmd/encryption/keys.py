@@ -45,15 +45,8 @@ class AtHome(status.Command):
         return backends.node(backend)
 
 
-class Here(AtHome):
+class Here(base.VolumeCommand, AtHome):
     """Base of commands that run only on the volume's home."""
-
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Return the parser with the volume."""
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
-        parser.add_argument('volume', metavar='VOLUME', help='ID or name of '
-                            'the volume')
-        return parser
 
 
 class Rotate(AtHome, status.Rotate):

@@ -241,7 +241,7 @@ def remarks(answer: dict[str, typing.Any]) -> Iterator[str]:
         yield 'unknown key in %s' % slots(answer['unknown_keys'])
 
 
-class Check(Command):
+class Check(base.VolumeCommand, Command):
     """Check whether a volume can be opened, and its header restored.
 
     The command tests the volume's secret, both copies of the header, the tags
@@ -250,14 +250,7 @@ class Check(Command):
     """
 
     example = 'encryption check data'
-
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Return the parser with the volume."""
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
-        parser.add_argument('volume', metavar='VOLUME', nargs='?',
-                            help='ID or name of the volume; default: all '
-                                 'volumes encrypted by the driver')
-        return parser
+    without_volume = 'all volumes encrypted by the driver'
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """Return the rows of the table."""

@@ -8,7 +8,6 @@ interrupted: back to the source, or on to the destination.
 import argparse
 
 from cinder_localclone.cmd import base
-from cinder_localclone.core import errors
 from cinder_localclone.core import state
 
 
@@ -26,12 +25,7 @@ class _Outcome(base.VolumeCommand):
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """Return the row of the table."""
         backend = self.app.backend()
-        _volume, move = backend.volume(parsed_args.volume)
-        if move is None:
-            raise errors.CommandError(
-                'Volume %s is not moving. Nothing was '
-                'changed.' % parsed_args.volume)
-        host = self.deciding_host(move)
+        host = self.deciding_host(base.move_of(backend, parsed_args.volume))
         backend.call(host, self.method, parsed_args.volume)
         return ('Volume', 'Where', 'What'), [
             (parsed_args.volume, host, self.done)]

@@ -258,11 +258,7 @@ class Drain(base.Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the node and the destination."""
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
-        parser.add_argument(
-            'node', metavar='NODE',
-            help='volume service of the node (host@backend), as listed by '
-            '"node list"')
+        parser = base.with_service(super().get_parser(prog_name))
         parser.add_argument(
             '--to', metavar='NODE', help='destination of all volumes; '
             'default: for each volume the node with most free space in its '

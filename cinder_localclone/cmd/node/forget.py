@@ -66,11 +66,7 @@ class Forget(base.Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the node and --yes."""
-        parser: argparse.ArgumentParser = super().get_parser(prog_name)
-        parser.add_argument(
-            'node', metavar='NODE',
-            help='volume service of the node (host@backend), as listed by '
-            '"node list"')
+        parser = base.with_service(super().get_parser(prog_name))
         parser.add_argument('--yes', action='store_true',
                             help='forget the node; default: only show the '
                             'losses')

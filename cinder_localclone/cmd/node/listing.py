@@ -13,6 +13,8 @@ from cinder_localclone.service import options
 
 COLUMNS = ('Node', 'Service', 'Zone', 'Volumes', 'GiB', 'Free GiB',
            'Copies in', 'Copies out', 'Waiting', 'Moves', 'Remark')
+#: A node's description of itself.
+Answer: typing.TypeAlias = dict[str, typing.Any]
 
 
 class List(base.Command):
@@ -29,16 +31,17 @@ class List(base.Command):
         """Return the rows of the table."""
         found = list(nodes(self.app.backend()))
         self.app.exit_code = int(not all(
-            fields['ready'] for _row, fields in found))
+            fields['ready'] for _row, fields, _answer in found))
         return base.with_fields(
-            (COLUMNS, [row for row, _fields in found]),
-            [fields for _row, fields in found],
+            (COLUMNS, [row for row, _fields, _answer in found]),
+            [fields for _row, fields, _answer in found],
             parsed_args.formatter == 'json')
 
 
 def nodes(backend: backends.Backend, only: str | None = None
-          ) -> Iterator[tuple[tuple[typing.Any, ...], dict[str, typing.Any]]]:
-    """Yield the row of each node, and its fields for a program.
+          ) -> Iterator[tuple[
+              tuple[typing.Any, ...], dict[str, typing.Any], Answer | None]]:
+    """Yield the row of each node, its fields for a program, and its answer.
 
     :param only: the service host of a single node
     """
@@ -52,9 +55,9 @@ def nodes(backend: backends.Backend, only: str | None = None
     for host, up in alive.items():
         if only not in (None, host):
             continue
-        own = [row for row in volumes
-               if row.home == host]
-        free, remark, ready = _ask(backend, host, up)
+        own = [row for row in volumes if row.home == host]
+        answer, remark = _ask(backend, host, up)
+        free = answer and answer['free_space']
         service = db.inventory.service(host)
         into = [each for each in positions if each.entry.destination == host]
         out_of = [each for each in positions if each.entry.source == host]
@@ -69,19 +72,19 @@ def nodes(backend: backends.Backend, only: str | None = None
             sum(each.may_run for each in into),
             sum(each.may_run for each in out_of),
             sum(not each.may_run for each in into), told, remark), {
-                'ready': ready, 'up': up,
+                'ready': answer is not None and not answer['problems'],
+                'up': up,
                 'disabled': bool(service and service.disabled),
                 'free_bytes': free and free['volumes'],
-                'free_metadata_bytes': free and free['metadata']}
+                'free_metadata_bytes': free and free['metadata']}, answer
 
 
 def _ask(backend: backends.Backend, host: str, up: bool
-         ) -> tuple[dict[str, typing.Any] | None, str, bool]:
-    """Return a node's free space, remark and readiness."""
+         ) -> tuple[Answer | None, str]:
+    """Return a node's answer, if it gives one, and its remark."""
     if not up:
-        return None, 'its service is down', False
+        return None, 'its service is down'
+    answer: Answer | None
     answer, problem = backend.ask(host, 'describe')
-    if answer is None:
-        return None, problem, False
-    return (answer['free_space'], '; '.join(answer['problems']),
-            not answer['problems'])
+    return answer, (
+        problem if answer is None else '; '.join(answer['problems']))

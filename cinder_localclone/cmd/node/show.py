@@ -24,10 +24,9 @@ class Show(base.Command):
         """Return a row for each value."""
         backend = self.app.backend()
         host = base.node(backend, parsed_args.node)
-        (row, fields), = listing.nodes(backend, host)
+        (row, fields, answer), = listing.nodes(backend, host)
         self.app.exit_code = int(not fields['ready'])
         said = dict(zip(listing.COLUMNS, row))
-        answer = backend.ask(host, 'describe')[0] if fields['up'] else None
         if answer:
             said['Free metadata MiB'] = answer['free_space']['metadata'] >> 20
             said['To be wiped MiB'] = (answer['to_wipe'] or 0) >> 20

@@ -13,7 +13,7 @@ from cinder_localclone.core.volume import Volume
 from cinder_localclone.service import operator as backends
 
 
-class Repair(base.Command):
+class Repair(base.VolumeCommand):
     """Take the next safe steps for a volume, or for all volumes.
 
     The volume services take the same steps periodically. The exit code is 1 if
@@ -22,13 +22,11 @@ class Repair(base.Command):
 
     example = 'volume repair --dry-run data'
     nothing = 'There is nothing to do.'
+    without_volume = 'all volumes'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Return the parser with the volume and --dry-run."""
+        """Return the parser with --dry-run and --without-source, too."""
         parser: argparse.ArgumentParser = super().get_parser(prog_name)
-        parser.add_argument('volume', metavar='VOLUME', nargs='?',
-                            help='ID or name of the volume; default: all '
-                            'volumes')
         parser.add_argument('--dry-run', action='store_true',
                             help='only show differences from the records')
         parser.add_argument(
@@ -69,10 +67,7 @@ class Repair(base.Command):
             raise errors.CommandError(
                 '--without-source needs a volume, and can\'t be combined with '
                 '--dry-run. Nothing was changed.')
-        _volume, move = backend.volume(volume_id)
-        if move is None:
-            raise errors.CommandError('Volume %s is not moving. Nothing was '
-                                      'changed.' % volume_id)
+        move = base.move_of(backend, volume_id)
         backend.call(move.destination, 'open_without_source', volume_id)
         return (volume_id, move.destination, 'local data can be read; reads '
                 'of the rest fail')

@@ -111,6 +111,7 @@ class ShowTest(Case):
                 'Node', 'Service', 'Free GiB', 'Free metadata MiB',
                 'To be wiped MiB', 'Sector bytes', 'iSCSI initiator',
                 'Volume')))
+        self.assertEqual([(A, 'describe')], self.asked)
         self.assertNotIn('Volume', self.show(B.partition('@')[0]))
 
     def test_node_that_is_down(self):
