@@ -62,7 +62,8 @@ def failures(printed):
     """The tests that failed, and why.
 
     :param printed: all that stestr has printed
-    :returns: list of (name, lines: where in the test, and the exception)
+    :returns: list of (name, lines: the last calls in the test, and the
+        exception)
     """
     found = []
     for name, parts in _FAILED.findall(printed):
@@ -72,7 +73,7 @@ def failures(printed):
             if line.strip()]
         frames = [n for n, line in enumerate(lines)
                   if line.startswith('File "')]
-        in_test = [lines[n] for n in frames if '/tests/' in lines[n]][-1:]
+        in_test = [lines[n] for n in frames if '/tests/' in lines[n]][-4:]
         # After the last frame: its code, then the exception.
         reason = lines[frames[-1] + 2:] if frames else lines
         found.append((name, in_test + reason[:6] or [

@@ -81,6 +81,9 @@ Captured traceback:
     Traceback (most recent call last):
 
       File "/x/tests/functional/test_move.py", line 14, in test_b
+    self.assert_one(2)
+
+      File "/x/tests/functional/base.py", line 8, in assert_one
     self.assertEqual(1, 2)
 
       File "/y/testtools/testcase.py", line 704, in assertThat
@@ -111,7 +114,9 @@ class FailuresTest(testtools.TestCase):
                 'setUpClass', 'ValueError: lab did not come up']),
             ('tests.functional.test_move.A.test_b', [
                 'File "/x/tests/functional/test_move.py", line 14, in '
-                'test_b', 'testtools.matchers._impl.MismatchError: 1 != 2']),
+                'test_b', 'File "/x/tests/functional/base.py", line 8, in '
+                'assert_one',
+                'testtools.matchers._impl.MismatchError: 1 != 2']),
             ('tests.functional.test_operator.D.test_a', [
                 'its process ended before it did'])],
             testrun.failures(PRINTED))
