@@ -125,19 +125,19 @@ def ended() -> dict[str, Any]:
             'provider_auth': None}
 
 
-def decode(record: Any, volume: Any | None, own_lv: str) -> state.Move:
+def decode(record: Any, volume: Any | None, home: str, own_lv: str
+           ) -> state.Move:
     """Return the move in a record.
 
     :param volume: the row of the volume; None if it is gone
+    :param home: service host of the home; '' if the volume is gone
     :param own_lv: the LV name by the record's id, not by its ``name_id``: the
         destination LV of the move
     :raises InvalidToken: if the record can't be understood
     """
     committed = is_committed(record)
-    here, there, volume_gib = names.service_host(record.host), '', 0
-    if volume is not None:
-        there, volume_gib = names.service_host(volume.host), volume.size
-    source, destination = (here, there) if committed else (there, here)
+    other = names.service_host(record.host)
+    source, destination = (other, home) if committed else (home, other)
     if committed:
         source_lv, destination_lv = record.name, own_lv
     else:
@@ -150,7 +150,8 @@ def decode(record: Any, volume: Any | None, own_lv: str) -> state.Move:
         source_lv=source_lv, destination_lv=destination_lv,
         size_gib=record.size, extra_bytes=_extra_bytes(record),
         location=record.provider_location, auth=record.provider_auth,
-        initiator=record.display_description, volume_gib=volume_gib,
+        initiator=record.display_description,
+        volume_gib=volume.size if volume is not None else 0,
         asked_by=asked_by(record))
 
 

@@ -29,6 +29,7 @@ from cinder_localclone.core import move_record
 from cinder_localclone.core import names
 from cinder_localclone.core import objects as core_objects
 from cinder_localclone.core import state
+from cinder_localclone.core import statuses
 from cinder_localclone.core.volume import Volume
 from cinder_localclone.core import volume_types
 
@@ -195,6 +196,33 @@ def set_home(session: Session, row: Row, host: str) -> None:
         row.availability_zone = service.availability_zone
 
 
+def is_misplaced(row: Row, host: str) -> bool:
+    """Return whether a row with a host's service names another host.
+
+    While Cinder creates or migrates a volume, it changes both columns itself.
+    """
+    home = names.service_host(row.host)
+    return (home != host and names.same_backend(home, host)
+            and row.status not in statuses.BEING_CREATED
+            and row.migration_status in statuses.NO_MIGRATION)
+
+
+def home_of(session: Session, row: Row) -> str:
+    """Return the service host of a volume's home.
+
+    The service in a row is right if the host is misplaced: see
+    :mod:`.volumes.homes`.
+    """
+    if 'services' not in session.info:
+        session.info['services'] = dict(session.query(
+            models.Service.uuid, models.Service.host).filter_by(
+                binary=constants.VOLUME_BINARY, deleted=False).all())
+    service: str | None = session.info['services'].get(row.service_uuid)
+    if service and is_misplaced(row, service):
+        return service
+    return names.service_host(row.host)
+
+
 def encrypted_rows(session: Session, model: Model) -> list[Row]:
     """Return the rows of volumes or snapshots encrypted by this driver.
 
@@ -231,7 +259,7 @@ def records_of(session: Session, volume_id: str) -> typing.Any:
         migration_status=move_record.target(volume_id))
 
 
-def to_move(record: Row, row: Row | None) -> state.Move:
+def to_move(session: Session, record: Row, row: Row | None) -> state.Move:
     """Return the move of a move record.
 
     :param record: the row of the record
@@ -239,7 +267,8 @@ def to_move(record: Row, row: Row | None) -> state.Move:
     :raises InvalidToken: if the record can't be read
     """
     return move_record.decode(
-        record, row, CONF.volume_name_template % record.id)
+        record, row, home_of(session, row) if row is not None else '',
+        CONF.volume_name_template % record.id)
 
 
 def moves_of(session: Session, row: Row) -> list[state.Move]:
@@ -247,7 +276,7 @@ def moves_of(session: Session, row: Row) -> list[state.Move]:
 
     :raises InvalidToken: if a record of the volume cannot be read
     """
-    return [to_move(record, row) for record in records_of(session, row.id)]
+    return [to_move(session, record, row) for record in records_of(session, row.id)]
 
 
 def is_moving(session: Session, row: Row) -> bool:

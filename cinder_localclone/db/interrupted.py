@@ -70,7 +70,8 @@ class Interrupted(records.Interrupted):
             return False
         move_records = list(base.records_of(session, row.id))
         try:
-            moves = [base.to_move(record, row) for record in move_records]
+            moves = [base.to_move(session, record, row)
+                     for record in move_records]
         except exceptions.InvalidToken:
             return False  # leave the volume alone
         if self._has_committed(session, row, moves, host):

@@ -43,7 +43,7 @@ class Moves(records.Moves):
     def _of(volume_id: str) -> list[state.Move]:
         with base.reader() as session:
             row = base.volume_row(session, volume_id)
-            return [base.to_move(record, row) for record in
+            return [base.to_move(session, record, row) for record in
                     base.records_of(session, volume_id)]
 
     def is_move(self, move_id: str) -> bool:
@@ -57,7 +57,7 @@ class Moves(records.Moves):
                 id=move_id).first()
             if record is None:
                 return None
-            return base.to_move(record, base.volume_row(
+            return base.to_move(session, record, base.volume_row(
                 session, move_record.volume_of(record)))
 
     def moves_of(self, host: str) -> list[state.Move]:
@@ -74,7 +74,8 @@ class Moves(records.Moves):
                     base.models.Volume.id.in_(found.values()))}
             for record, volume_id in found.items():
                 try:
-                    moves.append(base.to_move(record, volumes.get(volume_id)))
+                    moves.append(base.to_move(
+                        session, record, volumes.get(volume_id)))
                 except exceptions.InvalidToken as exc:
                     # The volume is left alone; all other moves continue.
                     LOG.error('The move record %(record)s can\'t be read and '
@@ -113,7 +114,7 @@ class Moves(records.Moves):
                     row.provider_id))
             session.add(record)
             move_record.hold(row, record, asked_by)
-            return base.to_move(record, row)
+            return base.to_move(session, record, row)
 
     @base.retried
     def advance(self, move: state.Move, event: state.Event) -> state.Move:
@@ -122,7 +123,7 @@ class Moves(records.Moves):
             volume, record = self._locked(session, move)
             move_record.enter(record, token)
             move_record.give_back(volume, record)
-            return base.to_move(record, volume)
+            return base.to_move(session, record, volume)
 
     @base.retried
     def relocate(self, move: state.Move, location: str) -> None:
@@ -143,7 +144,7 @@ class Moves(records.Moves):
                 raise exceptions.StaleMove(volume=move.volume_id)
             self._swap(volume, record)
             move_record.give_back(volume, record)
-            return base.to_move(record, volume)
+            return base.to_move(session, record, volume)
 
     @base.retried
     def roll_back(self, move: state.Move) -> state.Move:
@@ -156,7 +157,7 @@ class Moves(records.Moves):
                 raise exceptions.StaleMove(volume=move.volume_id)
             self._swap(volume, record)
             move_record.enter(record, token)
-            return base.to_move(record, volume)
+            return base.to_move(session, record, volume)
 
     @base.retried
     def finish(self, move: state.Move, event: state.Event) -> None:

@@ -136,7 +136,7 @@ class Volumes(records.Volumes):
             found = session.query(model).filter_by(
                 deleted=False, service_uuid=service.uuid).filter(
                     ~base.has_home(host))
-            return [row.id for row in found if _is_misplaced(row, host)]
+            return [row.id for row in found if base.is_misplaced(row, host)]
 
     @base.retried
     def correct_home(self, volume: Volume, host: str) -> bool:
@@ -146,7 +146,7 @@ class Volumes(records.Volumes):
             if (row is None or service is None or (row.host, row.name_id) != (
                     volume.host, volume.name_id)
                     or row.service_uuid != service.uuid
-                    or not _is_misplaced(row, host)):
+                    or not base.is_misplaced(row, host)):
                 return False
             base.set_home(session, row, _with_pool(row, host))
             return True
@@ -179,17 +179,6 @@ class Volumes(records.Volumes):
                 session.query(volume).filter(
                     volume.id == volume_id, base.has_home(host)
                 ).update({'service_uuid': uuid}, synchronize_session=False)
-
-
-def _is_misplaced(row: base.Row, host: str) -> bool:
-    """Return whether a row with a host's service names another host.
-
-    While Cinder creates or migrates a volume, it changes both columns itself.
-    """
-    home = names.service_host(row.host)
-    return (home != host and names.same_backend(home, host)
-            and row.status not in statuses.BEING_CREATED
-            and row.migration_status in statuses.NO_MIGRATION)
 
 
 def _with_pool(row: base.Row, host: str) -> str:

@@ -220,6 +220,32 @@ class Contract(records_bench.Contract):
                 {each.move_id for each in ids},
                 {each.move_id for each in self.moves.moves_of(host)})
 
+    def test_moves_of__a_home_that_was_written_late(self):
+        """Cinder has written the former home over that of the commit."""
+        move = self.begin()
+        self.moves.commit(move)
+        self.put(host=A + '#p')
+        for found in (self.moves.move_of(self.volume),
+                      self.moves.get_move(move.move_id),
+                      *self.moves.moves_of(A), *self.moves.moves_of(B),
+                      *self.moves.readable_moves()):
+            self.assertEqual((True, A, B), (
+                found.committed, found.source, found.destination))
+        self.assertEqual(1, len(self.moves.moves_of(B)))
+
+    def test_get_move__a_home_that_was_written_late(self):
+        move = self.begin()
+        self.put(host=C + '#p')
+        found = self.moves.get_move(move.move_id)
+        self.assertEqual((False, A, B), (
+            found.committed, found.source, found.destination))
+
+    @ddt.data({'migration_status': 'migrating'}, {'service_uuid': None})
+    def test_move_of__a_home_that_cinder_has_yet_to_write(self, values):
+        self.moves.commit(self.begin())
+        self.put(host=C + '#p', **values)
+        self.assertEqual(C, self.moves.move_of(self.volume).destination)
+
     def test_readable_moves__all(self):
         self.assertEqual([], self.moves.readable_moves())
         move = self.begin()

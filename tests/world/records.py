@@ -79,12 +79,26 @@ class Base:
     def _told(self, move):
         """The end that the shadow is not at is where the volume is now."""
         volume = self.world.volumes.get(move.volume_id)
-        home, size = ((_service(volume.host), volume.size) if volume
+        home, size = ((self._home(volume), volume.size) if volume
                       else ('', 0))
         if move.committed:
             return _copied(move, volume_gib=size, destination=home)
         return _copied(move, volume_gib=size, source=home,
                        source_lv=volume.name if volume else '')
+
+    def _home(self, row):
+        """By its service, if the host is misplaced."""
+        return next((host for host in self.world.nodes
+                     if self._is_misplaced(row, host)), _service(row.host))
+
+    def _is_misplaced(self, row, host):
+        """Whether a row with a host's service names another host."""
+        return (self.world.has_service(host)
+                and row.service_uuid == self.world.service_of(host)
+                and row.status not in statuses.BEING_CREATED
+                and row.home != host
+                and names.same_backend(names.service_host(row.host), host)
+                and not row.is_migrated_by_cinder)
 
     def _of(self, volume_id):
         return [self._told(move) for move in self.world.move_records.values()
@@ -303,12 +317,7 @@ class SimVolumes(Base, records.Volumes):
 
     def volumes_with_wrong_host(self, host):
         return [row.id for row in self.world.volumes.values()
-                if self.world.has_service(host)
-                and row.service_uuid == self.world.service_of(host)
-                and row.status not in statuses.BEING_CREATED
-                and row.home != host
-                and names.same_backend(names.service_host(row.host), host)
-                and not row.is_migrated_by_cinder]
+                if self._is_misplaced(row, host)]
 
     def correct_home(self, volume, host):
         row = self.world.volumes.get(volume.id)

@@ -62,6 +62,23 @@ class HomesTest(attach_case.Base):
             self.assertEqual(value, self.b.read(self.volume.id, region))
         self.assertEqual({}, dict(self.a.lvs))
 
+    def test_live_migration_that_is_given_up(self):
+        """The source does not take it for one that has succeeded.
+
+        Its node had no power meanwhile, so no process has the volume open.
+        """
+        self.attach('in-use', 'a', None)
+        self.connect(ON_B)
+        self.attach('in-use', 'a', 'b')
+        self.volume.host = A + '#p'
+        self.disconnect(self.a, ON_B)
+        self.attach('in-use', 'a')
+        self.world.settle()
+        self.is_at(A)
+        self.assertIsNone(self.move())
+        self.assertIn(self.handle, self.a.devices)
+        self.assertEqual('old', self.a.read(self.volume.id, 1))
+
     def test_before_the_node_looks(self):
         """Each node that is asked for one volume corrects it."""
         self.committed()
