@@ -218,7 +218,7 @@ def home_of(session: Session, row: Row) -> str:
             models.Service.uuid, models.Service.host).filter_by(
                 binary=constants.VOLUME_BINARY, deleted=False).all())
     service: str | None = session.info['services'].get(row.service_uuid)
-    if service and is_misplaced(row, service):
+    if row.service_uuid and service and is_misplaced(row, service):
         return service
     return names.service_host(row.host)
 
