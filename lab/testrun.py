@@ -54,6 +54,9 @@ _FAILED = re.compile(r'^(%s)\n-{5,}\n(.*?)'
                      r'(?=^%s\n-{5,}\n|^=+\nTotals|\Z)' % (_NAME, _NAME),
                      re.MULTILINE | re.DOTALL)
 _CRASHED = re.compile(r'^\t\* (%s)$' % _NAME, re.MULTILINE)
+#: Tests keep the state of their nodes under this name.
+_NODES = re.compile(r'^Captured nodes:\n~+\n(.*?)(?=^Captured |^=+$|\Z)',
+                    re.MULTILINE | re.DOTALL)
 _TRACEBACK = re.compile(r'^Captured traceback:\n~+\n(.*?)(?=^Captured |\Z)',
                         re.MULTILINE | re.DOTALL)
 
@@ -76,7 +79,11 @@ def failures(printed):
         in_test = [lines[n] for n in frames if '/tests/' in lines[n]][-4:]
         # After the last frame: its code, then the exception.
         reason = lines[frames[-1] + 2:] if frames else lines
-        found.append((name, in_test + reason[:6] or [
+        nodes = _NODES.search(parts)
+        found.append((name, in_test + reason[:6] + [
+            ascii(line.strip())[1:-1] for line in (
+                nodes.group(1) if nodes else '').splitlines()
+            if line.strip()][:40] or [
             'it was running when all was ended']))
     return found + [(name, ['its process ended before it did'])
                     for name in _CRASHED.findall(printed)]

@@ -8,6 +8,7 @@ already" as an answer of its command.
 from collections.abc import Collection
 from collections.abc import Mapping
 
+from oslo_log import log as logging
 from oslo_utils import units
 
 from cinder_localclone.core import encryption_exceptions
@@ -25,6 +26,8 @@ from cinder_localclone.storage.privsep import cryptsetup
 from cinder_localclone.storage.privsep import dmsetup
 from cinder_localclone.storage.privsep import links
 from cinder_localclone.storage.privsep import refill
+
+LOG = logging.getLogger(__name__)
 
 #: Maximum length of a header in sectors. All known tools create shorter
 #: headers.
@@ -201,12 +204,19 @@ class Handles(storage.Handles):
 
         :returns: False if it did already
         """
-        return dmsetup.ensure_devnode(names.handle(volume_id))
+        corrected: bool = dmsetup.ensure_devnode(names.handle(volume_id))
+        if corrected:
+            LOG.info('The path of the handle of volume %s was corrected: it '
+                     'led elsewhere, or nowhere.', volume_id)
+        return corrected
 
     def remove_handle(self, volume_id: str) -> bool:
         self.close_upper(volume_id)
         self.remove_export_device(volume_id)
-        return dmsetup.remove(names.handle(volume_id), self.timeout)
+        removed: bool = dmsetup.remove(names.handle(volume_id), self.timeout)
+        if removed:
+            LOG.info('The handle of volume %s was removed.', volume_id)
+        return removed
 
     def read_head(self, volume_id: str) -> None:
         self._ensure_devnode(volume_id)

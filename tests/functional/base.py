@@ -7,6 +7,7 @@ import time
 import uuid
 
 import testtools
+from testtools import content
 
 from lab.core import instance as instances
 from lab.core import node as nodes
@@ -59,6 +60,29 @@ def take_down(lab):
 
 def note_failure(_exc_info):
     _failures.append(True)
+
+
+#: Prints the driver's devices of a node, and their paths.
+DEVICES = ('date +%T; dmsetup table | grep ^localclone; '
+           'dmsetup info -c --noheadings -o name,open | grep ^localclone; '
+           'cd /dev/mapper; for each in localclone-*; do '
+           'echo "$each -> $(readlink $each)"; done')
+#: Lines of a service's log that are shown of a node, and columns of each.
+LINES, COLUMNS = 6, 300
+
+
+def state_of(node):
+    """Return the devices of a node, and what its service said last, as text.
+
+    :returns: or why it could not be read
+    """
+    try:
+        devices = node.run(DEVICES, timeout=20, check=False).stdout
+    except process.LabError as exc:
+        devices = str(exc)
+    said = [line[:COLUMNS] for line in node.service_log().splitlines()
+            if ' cinder_localclone.' in line][-LINES:]
+    return '\n'.join(['%s, %s' % (node.name, devices.rstrip()), *said])
 
 
 _failures = []
@@ -147,6 +171,7 @@ class LabTest(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.addOnException(note_failure)
+        self.addOnException(self.note_nodes)
         self.lab = shared_lab(self.lab_name, self.options, self.nodes,
                               **self.parts)
         self.n1 = self.lab.nodes['node1']
@@ -157,6 +182,14 @@ class LabTest(testtools.TestCase):
         #: copied late and has no writer.
         self.late = {}
         self.addCleanup(self.mend)
+
+    def note_nodes(self, _exc_info):
+        """Keep the state of the nodes as the test fails; later it changes."""
+        lab = _labs.get(self.lab_name)
+        if isinstance(lab, Lab):
+            self.addDetail('nodes', content.text_content('\n'.join(
+                state_of(node) for node in lab.nodes.values()
+                if node.is_on)))
 
     def set_options(self, **options):
         """Restart the volume services with more options, for this test."""

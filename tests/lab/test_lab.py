@@ -92,6 +92,12 @@ Captured traceback:
     testtools.matchers._impl.MismatchError: 1 != 2
 
 
+Captured nodes:
+~~~~~~~~~~~~~~~
+    node1, 12:00:00
+    localclone-v -> ../dm-1
+
+
 
 ======
 Totals
@@ -116,7 +122,8 @@ class FailuresTest(testtools.TestCase):
                 'File "/x/tests/functional/test_move.py", line 14, in '
                 'test_b', 'File "/x/tests/functional/base.py", line 8, in '
                 'assert_one',
-                'testtools.matchers._impl.MismatchError: 1 != 2']),
+                'testtools.matchers._impl.MismatchError: 1 != 2',
+                'node1, 12:00:00', 'localclone-v -> ../dm-1']),
             ('tests.functional.test_operator.D.test_a', [
                 'its process ended before it did'])],
             testrun.failures(PRINTED))
