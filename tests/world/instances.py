@@ -50,6 +50,9 @@ class Instances:
     waiting: typing.Any
     processes: typing.Any
     cuts: typing.Any
+    #: By (volume id, host): the attachment of which Nova has been told, and
+    #: how often the power of its node had failed.
+    promised: dict
     order: list
     writes: int
     volume: typing.Any
@@ -134,6 +137,7 @@ class Instances:
             self.world.insist(self.is_there(volume, node),
                               'what was attached is not there')
             new.attach_status = volume.attach_status = 'attached'
+            self.promised[volume.id, host] = new, cuts
             if volume.status == 'attaching':
                 volume.status = 'in-use'
             return new
@@ -181,6 +185,10 @@ class Instances:
         :param asks: how many requests reach the service, at the same time:
             none if it is lost; more if nova-compute has been restarted
         """
+        self.promised = {
+            which: promised for which, promised in self.promised.items()
+            if promised[0] is not attachment}
+
         def terminate(node):
             if attachment not in volume.volume_attachment:
                 return  # Cinder's manager does not find it
@@ -226,6 +234,23 @@ class Instances:
         """Whether a guest of that node finds a volume, and all below it."""
         return {names.handle(volume.id), self.top(volume)} <= set(
             node.devices)
+
+    def missing(self):
+        """What an instance has attached, and does not find.
+
+        Until power fails on its node, or Nova begins to detach it.
+        """
+        for (volume_id, host), (attachment, cuts) in list(
+                self.promised.items()):
+            volume = self.world.volumes.get(volume_id)
+            if (volume is None or self.cuts[host] != cuts or attachment.left
+                    or attachment.attach_status != 'attached'
+                    or attachment not in volume.volume_attachment):
+                del self.promised[volume_id, host]
+            elif not self.is_there(volume, self.world.nodes[host]):
+                return '%s is attached to %s, and gone' % (
+                    volume_id[:4], host)
+        return ''
 
     def _open(self, volume_id, host):
         """A process opens a volume; its guest may not run there (yet)."""

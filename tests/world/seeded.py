@@ -588,6 +588,8 @@ class World(nodes.World):
     def __init__(self, choices, hosts, pool, no_space=NO_SPACE[0]):
         self.no_space = no_space
         self.scheduler = schedulers.Scheduler(choices, self.wrong)
+        #: Returns what an instance has attached, and does not find.
+        self.missing: typing.Any = lambda: ''
         #: Called with a node whose power fails, before its cache is lost.
         self.on_power_lost: list[typing.Any] = []
         #: Called with a node whose service starts.
@@ -604,7 +606,8 @@ class World(nodes.World):
     def wrong(self):
         if self.wrongs:
             return self.wrongs[0]
-        return encrypted.check(self) if self.headers else ''
+        return self.missing() or (
+            encrypted.check(self) if self.headers else '')
 
     def power_lost(self, node):
         for each in self.on_power_lost:

@@ -104,6 +104,8 @@ class Cloud(encrypted.Events, instances.Instances):
             node.disk.sealed = {} if schedule.encrypted else None
         self.scheduler: typing.Any = self.world.scheduler
         self.world.on_start = self.connect
+        self.promised = {}
+        self.world.missing = self.missing
         self.world.on_power_lost.append(self.power_lost)
         #: By volume id, by snapshot id.
         self.data = {}
