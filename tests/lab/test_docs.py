@@ -108,7 +108,8 @@ class CommandPageTest(testtools.TestCase):
                     command_table.sentence(action.help) in text, name)
 
     def test_an_option_is_explained_only_by_its_parser(self):
-        self.assertEqual([], re.findall(r'^``-[^`]*``$', self.page, re.MULTILINE))
+        self.assertEqual([], re.findall(
+            r'^``-[^`]*``$', self.page, re.MULTILINE))
 
     def test_texts_of_the_command_as_they_are_typed(self):
         self.assertEqual(

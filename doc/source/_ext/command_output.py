@@ -8,8 +8,8 @@ cannot fall behind the code. ``:lines: N`` cuts a long output after N lines.
 import shlex
 
 from docutils import nodes
-from docutils.parsers.rst import directives
 from docutils.parsers.rst import Directive
+from docutils.parsers.rst import directives
 
 import sample_backend
 

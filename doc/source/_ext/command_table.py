@@ -26,7 +26,8 @@ KNOWN = {'ID or name of the volume',
 TYPED = re.compile(
     r'"(?P<quoted>[^"]+)"'
     r'|(?<![\w-])(?P<plain>--[a-z][a-z-]+|localclone-[\w<>.-]*\w'
-    r'|[a-z]+(?:_[a-z]+)+|cinder\.conf|/etc/[\w/.]+\w|\.prom|MANIFEST|FAIL)(?![\w-])')
+    r'|[a-z]+(?:_[a-z]+)+|cinder\.conf|/etc/[\w/.]+\w|\.prom|MANIFEST'
+    r'|FAIL)(?![\w-])')
 
 
 def literal(text: str) -> str:
