@@ -90,7 +90,8 @@ def rst(name: str) -> list[str]:
         if any(manual.own_actions(parser)):
             lines += ['.. code-block:: none', '', *(
                 '   ' + line for line in usage(name).splitlines()), '']
-        lines += [' '.join(literal(each) for each in (first, *more)), '']
+        for text in (first, *more):
+            lines += [literal(text), '']
     rows = [('``%s``' % head, text) for head, text in arguments(name)]
     if rows:
         lines += list_table.rst([('Argument', 'Meaning'), *rows],
