@@ -102,8 +102,8 @@ def _read(file: str) -> str:
 class Add(Here):
     """Add a recovery key to a volume encrypted by the driver.
 
-    It opens the volume if the volume's secret is lost. It is shown once and
-    not stored: write it down. With --store the key manager keeps it, as a
+    The key opens the volume if the volume's secret is lost. It is shown once
+    and not stored: write it down. With --store the key manager keeps it, as a
     separate secret, and it is not shown. A re-encryption drops the key. Run
     the command as root on the home of the volume.
     """
