@@ -16,6 +16,11 @@ PAGE = ROOT / 'etc/man/cinder-localclone.1'
 COMPLETION = ROOT / 'etc/bash-completion/cinder-localclone'
 #: The command's options, besides those of cliff.
 OWN = ('config_file', 'backend', 'json')
+#: The options of cliff that are worth a line.
+OF_CLIFF = (
+    (('-v', '-vv'), 'also show the log of the libraries: informational '
+     'messages, or all'),
+    (('--debug',), 'also show the traceback of an error'))
 #: Option groups of cliff, which are the same for all sub-commands.
 FORMATTERS = 'formatter'
 TITLE = '.TH CINDER-LOCALCLONE 1 "" "cinder-localclone" "User Commands"'
@@ -83,15 +88,14 @@ def page():
     for action in own_actions(app.parser):
         if action.dest in OWN:
             lines += described(action)
-    lines += ['.TP', '\\fB\\-v\\fR, \\fB\\-vv\\fR',
-              'also show the log of the libraries: informational messages, '
-              'or all', '.TP', '\\fB\\-\\-debug\\fR',
-              'also show the traceback of an error']
+    for options, text in OF_CLIFF:
+        lines += ['.TP', ', '.join('\\fB%s\\fR' % escaped(each)
+                                   for each in options), escaped(text)]
     lines.append('.SH COMMANDS')
     for name in sorted(main.COMMANDS):
         found, kind = parser(app, name)
         lines += ['.SS ' + escaped(name)]
-        for text in paragraphs(kind.__doc__):
+        for text in paragraphs(found.description):
             lines += ['.PP', escaped(text)]
         for action in own_actions(found):
             lines += described(action)

@@ -5,6 +5,7 @@ import argparse
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
+import inspect
 import typing
 
 from cliff import lister
@@ -50,6 +51,13 @@ class Words:
     takes_names = True
     #: A command line without the name of the program, for --help.
     example = ''
+    #: What the sub-command changes, for --help.
+    changes = 'nothing'
+
+    def get_description(self) -> str:
+        """Return the docstring, and what the sub-command changes."""
+        return '%s\n\nChanges: %s.' % (
+            inspect.getdoc(type(self)), self.changes)
 
     def get_epilog(self) -> str:
         """Return the example.

@@ -132,14 +132,17 @@ class LocalClone(app.App):
                                        prog=self.NAME))
         parser.add_argument(
             '--config-file', action='append', metavar='PATH',
-            help='Cinder\'s configuration; default: /etc/cinder/cinder.conf')
+            help='Cinder\'s configuration; default: /etc/cinder/cinder.conf. '
+            'May be repeated')
         parser.add_argument(
             '--backend', metavar='SECTION',
             help='section of the backend; default: the only section of this '
-            'driver')
+            'driver in enabled_backends')
         parser.add_argument(
             '--json', action='store_true',
-            help='print a JSON list instead of a table')
+            help='print a JSON list of objects instead of a table, with the '
+            'columns as keys. "Fields" has the values of columns with text, '
+            'such as sizes in bytes')
         return parser
 
     def configure_logging(self) -> None:

@@ -162,6 +162,7 @@ class Start(_Command):
     """
 
     example = 'reencryption start data --wait'
+    changes = 'the header and all data of the volume'
     method = 'encryption_reencrypt'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -187,15 +188,16 @@ class Start(_Command):
         parser.add_argument(
             '--zone', type=int, default=0, metavar='MIB',
             help='MiB re-encrypted at a time, 1 to 64; default: %d. A guest '
-            'waits if it reads or writes this part. Applies from the next '
-            'start of the process, on this node' % cryptsetup_cli.ZONE)
+            'with I/O in this part waits; a smaller part means shorter waits '
+            'and a slower re-encryption. Applies from the next start of the '
+            'process, on this node: pause and resume' % cryptsetup_cli.ZONE)
         parser.add_argument(
             '--drop-other-keys', action='store_true',
             help='re-encrypt a volume with recovery keys too; these keys are '
             'lost')
         parser.add_argument('--wait', action='store_true',
                             help='show a progress bar until the re-encryption '
-                            'ends')
+                            'ends, on each home of the volume')
         return parser
 
     def arguments(self, parsed_args: argparse.Namespace
@@ -213,6 +215,7 @@ class Pause(_Command):
     """
 
     example = 'reencryption pause data'
+    changes = 'the re-encryption'
     method = 'encryption_pause'
 
 
@@ -220,6 +223,7 @@ class Resume(_Command):
     """Resume a paused re-encryption."""
 
     example = 'reencryption resume data'
+    changes = 'the re-encryption'
     method = 'encryption_resume'
 
 

@@ -10,10 +10,10 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), '_ext'))
 # Without graphviz installed, move_states leaves its drawing out, and drawings
 # has text instead.
 extensions = ['openstackdocstheme', 'oslo_config.sphinxext',
-              'sphinx.ext.graphviz', 'move_states', 'command_output',
-              'drawings', 'kept_runs', 'lvm_tags_set', 'monitoring',
-              'peer_methods', 'privileged_calls', 'stock_kernels',
-              'user_messages', 'what_works']
+              'sphinx.ext.graphviz', 'move_states', 'command_help',
+              'command_output', 'drawings', 'kept_runs', 'lvm_tags_set',
+              'monitoring', 'peer_methods', 'privileged_calls',
+              'stock_kernels', 'user_messages', 'what_works']
 graphviz_output_format = 'svg'
 project = 'cinder-localclone'
 # A line that begins with root's prompt is no comment.

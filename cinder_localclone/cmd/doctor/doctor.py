@@ -287,12 +287,16 @@ def _peer(backend: backends.Backend, host: str, alive: bool,
 class Doctor(base.Command):
     """Check this node, its peers and shared services.
 
-    Run as root, the command checks everything itself. Otherwise privileged
-    checks use the same privsep daemon as the volume service. The exit code is
-    1 if there is a FAIL.
+    The command checks the configuration, commands, kernel modules, iSCSI, udev
+    rules, LVM filter, volume groups and thin pool of this node, the database,
+    and for each peer its readiness and clock. Checks do not depend on each
+    other; only some need cinder.conf. Run as root, the command checks
+    everything itself. As Cinder's user it uses the privileged helper of the
+    volume service. The exit code is 1 if there is a FAIL.
     """
 
     example = 'doctor --json'
+    changes = 'nothing; it may load kernel modules'
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """Return the rows of the table."""

@@ -58,8 +58,8 @@ class Rotate(AtHome, status.Rotate):
         instead = parser.add_mutually_exclusive_group()
         instead.add_argument(
             '--recovery-key-file', metavar='FILE',
-            help='file with a recovery key, for a volume with a lost secret; '
-            '-: standard input')
+            help='file with a recovery key, or "-" for standard input; for a '
+            'volume with a lost secret')
         instead.add_argument(
             '--stored-recovery-key', action='store_true',
             help='use the recovery key in the key manager')
@@ -102,12 +102,14 @@ def _read(file: str) -> str:
 class Add(Here):
     """Add a recovery key to a volume encrypted by the driver.
 
-    It opens the volume if the volume's secret is lost. It is shown once and
-    not stored; with --store it is stored in the key manager and not shown. Run
+    The key opens the volume if the volume's secret is lost. It is shown once
+    and not stored: write it down. With --store the key manager keeps it, as a
+    separate secret, and it is not shown. A re-encryption drops the key. Run
     the command as root on the home of the volume.
     """
 
     example = 'encryption recovery key add --store data'
+    changes = 'the header, its backup, secrets'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with --store."""
@@ -131,18 +133,21 @@ class Add(Here):
 class Remove(Here):
     """Remove a recovery key from a volume encrypted by the driver.
 
-    Run the command as root on the home of the volume.
+    The secret of the key is deleted, if it has one. Snapshots keep their key
+    slots, and a revert brings them back: the result names snapshots that the
+    key may still open. Run the command as root on the home of the volume.
     """
 
     example = 'encryption recovery key remove --slot 1 data'
+    changes = 'the header, its backup, secrets'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with --slot."""
         parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument(
             '--slot', metavar='N', default='',
-            help='key slot, as shown by "encryption show"; default: the '
-                 'slot of the only recovery key')
+            help='key slot, as shown by "encryption show", also of an '
+                 'unknown key; default: the slot of the only recovery key')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
@@ -160,13 +165,14 @@ class HeaderRestore(Here):
     """Restore the header of a volume encrypted by the driver.
 
     The volume must be detached. The backup is a file in
-    localclone_header_backup_dir. It must belong to the data of the volume, and
-    the volume's secret must open it. The replaced header is saved beside it.
-    If the command is interrupted, run it again. Run it as root on the home of
-    the volume.
+    localclone_header_backup_dir. It must belong to the data in Cinder's row,
+    and the volume's secret must open it. The replaced header is saved beside
+    it. If the command is interrupted, run it again. Run it as root on the home
+    of the volume.
     """
 
     example = 'encryption header restore data'
+    changes = 'the header of the volume'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the file."""

@@ -20,13 +20,17 @@ COLUMNS = ('What', 'Volume', 'Name', 'State')
 class Remove(base.Command):
     """Remove secrets and header backups of deleted volumes.
 
-    The command finds the secrets of all volumes, and the header backups on
-    this node. It lists them and asks for confirmation, unless --yes is given.
-    Without confirmation nothing is removed, and the exit code is 1. The exit
-    code is also 1 if an item could not be removed.
+    The deletion of a volume removes both, unless the key manager is down or a
+    former home has a backup. The command finds the secrets of all volumes, and
+    the header backups on this node: run it on each node with backups. It lists
+    them and asks for confirmation, unless --yes is given. A secret is removed
+    only if no row of Cinder's database names it, and the database knows the
+    deletion of its volume. The exit code is 1 without confirmation, or if an
+    item could not be removed.
     """
 
     example = 'encryption leftover remove'
+    changes = 'secrets and header backups, after confirmation'
     nothing = 'No secrets or header backups of deleted volumes are left.'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -37,8 +41,8 @@ class Remove(base.Command):
         parser.add_argument(
             '--unknown', action='store_true',
             help='also remove secrets and header backups of volumes unknown '
-            'to Cinder\'s database, or purged from it: they may belong to '
-            'another cloud with secrets in the same project')
+            'to Cinder\'s database: another cloud\'s, with secrets in the '
+            'same project, or removed by "cinder-manage db purge"')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:

@@ -115,13 +115,16 @@ class Rotate(OfVolumes):
     """Rotate the keys of volumes encrypted by the driver.
 
     Open volumes stay open, and data is not re-encrypted. A new secret is
-    stored, and the old secret is deleted. If the command fails or is
-    interrupted, run it again. Moving and remotely attached volumes are
+    stored and proven to open the volume; then the old secret is deleted. If
+    the command fails or is interrupted, run it again: at every moment one of
+    the two secrets opens the volume. Moving and remotely attached volumes are
     refused. If the secret of a volume is lost, use a recovery key, and run the
-    command as root on the volume's home.
+    command as root on the volume's home. The exit code is 1 if a volume
+    failed.
     """
 
     example = 'encryption key rotate --type encrypted'
+    changes = 'headers, their backups, secrets'
     method = 'rotate'
 
     def said(self, answer: typing.Any) -> str:
@@ -133,10 +136,13 @@ class HeaderSave(OfVolumes):
     """Back up the headers of volumes encrypted by the driver.
 
     The backups are written to localclone_header_backup_dir on each volume's
-    home. They replace older backups there.
+    home. A backup must match Cinder's row, and the volume's secret must open
+    it; then older backups there are removed. The exit code is 1 if a volume
+    failed.
     """
 
     example = 'encryption header save data'
+    changes = 'header backups'
 
     method = 'header_backup'
 

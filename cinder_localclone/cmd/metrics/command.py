@@ -86,6 +86,7 @@ class Metrics(base.Words, command.Command):
     """
 
     example = 'metrics --listen 192.0.2.11:9837'
+    changes = 'nothing; it may load kernel modules'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the destination of the metrics."""
@@ -93,11 +94,12 @@ class Metrics(base.Words, command.Command):
         where = parser.add_mutually_exclusive_group()
         where.add_argument(
             '--textfile', metavar='PATH',
-            help='replace this file, in a directory of the node_exporter\'s '
-                 'textfile collector')
+            help='replace this file, whose name must end in .prom, for the '
+                 'textfile collector of the node_exporter')
         where.add_argument(
             '--listen', metavar='[ADDRESS:]PORT', type=address,
-            help='export the metrics over HTTP; default ADDRESS: 127.0.0.1')
+            help='export the metrics over HTTP; default ADDRESS: 127.0.0.1, '
+                 'so only this node can connect')
         parser.add_argument(
             '--seconds', type=float, default=SECONDS, metavar='N',
             help='wait for the sources for at most N seconds; default: %d'

@@ -200,7 +200,11 @@ def _rest(row: Row) -> str:
 
 
 class List(base.Command):
-    """List the moves of volumes, with their progress."""
+    """List the moves of volumes, with their progress.
+
+    A volume needs both nodes until its move has left the list: check the list
+    before you take a node down.
+    """
 
     example = 'move list --watch'
     nothing = 'No volume is moving.'
@@ -211,7 +215,8 @@ class List(base.Command):
         parser.add_argument('--watch', action='store_true',
                             help='show progress bars until no volume moves')
         parser.add_argument('--seconds', type=float, metavar='N',
-                            help='with --watch: stop after N seconds')
+                            help='with --watch: stop after N seconds; 0 shows '
+                            'the table at once')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:

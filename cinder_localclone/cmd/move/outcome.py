@@ -35,11 +35,12 @@ class Abort(_Outcome):
     """Roll a move back, if no data is lost.
 
     The move must be uncommitted, or a live move with its guest still on the
-    source. Refused if the volume is open on the destination, or was written
-    there.
+    source (phase "starting"). Refused, without any change, if the volume is
+    open on the destination or was written there, or if the copy has begun.
     """
 
     example = 'move abort data'
+    changes = 'records and devices of the move'
     method = 'abort'
     done = 'rolled back to its source; the destination is being cleaned up'
 
@@ -54,10 +55,12 @@ class Complete(_Outcome):
 
     The live migration has ended on the destination, but Cinder still has the
     attachment of the source. The source counts as detached, so the copy
-    starts. Refused while the volume is open on the source.
+    starts. Refused while the volume is open on the source. In other phases it
+    acts as "volume repair" on the destination.
     """
 
     example = 'move complete data'
+    changes = 'records and devices of the move'
 
     method = 'resume'
     done = 'the move continues'

@@ -17,13 +17,15 @@ COLUMNS = ('Volume', 'LV', 'State', 'Problem')
 class Restore(base.Command):
     """Restore the handles of this node's volumes, without the database.
 
-    Use only LVM tags and the records of the iSCSI initiator. A volume needs
-    its source only while it is being copied. Run the command as root at boot,
-    before nova-compute. The exit code is 1 if a volume was left to the volume
-    service.
+    Use only LVM tags and the records of the iSCSI initiator, neither the
+    database nor the message bus. A volume needs its source only while it is
+    being copied. Existing handles are left alone, so the command is safe at
+    any time. Run it as root at boot, before nova-compute. The exit code is 1
+    if a volume was left to the volume service.
     """
 
     example = 'node restore'
+    changes = 'this node\'s devices and iSCSI sessions'
     nothing = 'This node has no volumes to restore.'
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
@@ -45,15 +47,16 @@ class Restore(base.Command):
 class Unlock(base.Command):
     """Open the encrypted volumes in use before this node went down.
 
-    Use LVM tags, the headers of the volumes and the key manager, without the
-    database. A volume is opened only with the secret in its tags, and only if
-    its header is the recorded header. Run the command as root at boot, after
-    "node restore" and before nova-compute. Volumes that can't be opened are
-    left to the volume service. The exit code is 1 if no volume could be
-    opened.
+    Use LVM tags, the headers of the volumes and the key manager, neither the
+    database nor the message bus. A volume is opened only with the secret in
+    its tags, and only if its header is the recorded header. Run the command as
+    root at boot, after "node restore" and before nova-compute. Volumes that
+    can't be opened are left to the volume service. The exit code is 1 if no
+    volume could be opened.
     """
 
     example = 'node unlock --wait 300'
+    changes = 'this node\'s devices'
     nothing = 'This node had no encrypted volumes open.'
     takes_names = False  # it does not use the database
 

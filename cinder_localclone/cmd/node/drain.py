@@ -248,31 +248,37 @@ class Draining:
 class Drain(base.Command):
     """Move all detached volumes away from a node.
 
-    The volume service of the node must be disabled first. The progress is in
-    Cinder's database: the command can be interrupted, or run again, at any
-    time. The exit code is 1 while anything remains on the node.
+    Disable the volume service of the node first, and migrate its servers. A
+    volume has its new home at once, and can be attached during the copy. If a
+    node refuses a volume, the command tries other nodes, and tries again
+    later. If a node is down, the command waits ten minutes for its copies, and
+    continues with others meanwhile. The progress is in Cinder's database: the
+    command can be interrupted, or run again on any node, at any time. The exit
+    code is 1 while anything remains on the node.
     """
 
     example = 'node drain node1@localclone --dry-run'
+    changes = 'the homes of the volumes'
     nothing = 'The node is empty.'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the node and the destination."""
         parser = base.with_service(super().get_parser(prog_name))
         parser.add_argument(
-            '--to', metavar='NODE', help='destination of all volumes; '
-            'default: for each volume the node with most free space in its '
-            'availability zone')
+            '--to', metavar='NODE', help='destination of all volumes, in any '
+            'availability zone; default: for each volume the node with most '
+            'free space in its zone')
         parser.add_argument(
             '--dry-run', action='store_true',
             help='only show the planned moves and the remaining volumes')
         parser.add_argument(
             '--at-once', type=int, default=2, metavar='N',
-            help='maximum number of concurrent copies from the node; default: '
-            '2')
+            help='maximum number of concurrent copies from the node, which '
+            'share its disks and its link; default: 2')
         parser.add_argument(
             '--seconds', type=float, default=86400, metavar='N',
-            help='wait for at most N seconds; default: a day')
+            help='wait for at most N seconds, then list the copies that '
+            'continue; default: a day')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:

@@ -58,11 +58,13 @@ class Step:
 class Forget(base.Command):
     """Forget a node that will never return; show first what is lost.
 
-    Without --yes nothing is changed and the exit code is 1. Refused while the
-    node's volume service is up.
+    Without --yes nothing is changed and the exit code is 1; it is also 1 if a
+    step failed. Refused while the node's volume service is up. No data is
+    removed from a disk.
     """
 
     example = 'node forget node3@localclone'
+    changes = 'records, with --yes'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the node and --yes."""

@@ -25,14 +25,18 @@ MANIFEST = 'MANIFEST'
 class Report(base.Command):
     """Write an archive with everything that a bug report needs.
 
-    It has the configuration, nodes, volumes, moves, doctor's results, tables
-    of LVM and device-mapper, versions and the last hours of the logs. Secrets
-    are removed: read the archive before you send it all the same. Run the
-    command as root on the node with the problem. A part that fails is named in
-    MANIFEST, with the reason, and does not stop the others.
+    The archive has the sections of cinder.conf for the backend and the
+    services, nodes, volumes, moves and doctor's results, tables of LVM and
+    device-mapper, iSCSI sessions, versions, and the last hours of the logs of
+    the volume service and the kernel. Run the command as root on the node with
+    the problem; for other users some parts are missing. A part that fails is
+    named in MANIFEST, with the reason, and does not stop the others. Secrets
+    are removed, but names of hosts, addresses and names of volumes remain:
+    read the archive before you send it.
     """
 
     example = 'report --hours 24 --output /root/report.tar.gz'
+    changes = 'nothing; it may load kernel modules'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return the parser with the file and the limits."""

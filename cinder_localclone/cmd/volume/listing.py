@@ -17,7 +17,8 @@ COLUMNS = ('Volume', 'Name', 'Node', 'Status', 'GiB', 'Attached on',
 class List(base.Command):
     """List the volumes of the backend, or of a node.
 
-    A moving volume belongs to its destination from the commit on.
+    The command reads only Cinder's database. A moving volume belongs to its
+    destination from the commit on.
     """
 
     example = 'volume list --node node1'

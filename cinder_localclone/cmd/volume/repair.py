@@ -16,11 +16,14 @@ from cinder_localclone.service import operator as backends
 class Repair(base.VolumeCommand):
     """Take the next safe steps for a volume, or for all volumes.
 
-    The volume services take the same steps periodically. The exit code is 1 if
-    a step is blocked or, with --dry-run, if a difference is found.
+    The volume services take the same steps periodically, so the command is
+    safe at any time. Nodes whose service is down are listed, but not asked.
+    The exit code is 1 if a step is blocked or, with --dry-run, if a difference
+    is found.
     """
 
     example = 'volume repair --dry-run data'
+    changes = 'records and devices, as the services do'
     nothing = 'There is nothing to do.'
     without_volume = 'all volumes'
 
@@ -31,8 +34,11 @@ class Repair(base.VolumeCommand):
                             help='only show differences from the records')
         parser.add_argument(
             '--without-source', action='store_true',
-            help='make the local part of a copy available if its source is '
-            'lost')
+            help='give a volume that lost its source during the copy a '
+            'handle on its local regions, if its home was restarted since: '
+            'you can save these regions, and reads of all others fail. '
+            'Refused while the source answers. If the source returns, the '
+            'copy continues')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:

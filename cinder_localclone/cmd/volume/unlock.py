@@ -12,13 +12,15 @@ class Unlock(base.Command):
     """Open the locked volumes in use on this node.
 
     The command opens volumes encrypted by the driver, with an attachment on
-    this node. The volume service does the same every
-    localclone_reconcile_interval. The command does it now, and shows why a
-    volume stays locked. Run it as root on the node of the attachments. The
-    exit code is 1 if a volume stays locked.
+    this node, for example after an outage of the key manager. The volume
+    service does the same every localclone_reconcile_interval. The command does
+    it now, with the same locks, and shows why a volume stays locked. Unlike
+    "node unlock" it uses the database. Run it as root on the node of the
+    attachments. The exit code is 1 if a volume stays locked.
     """
 
     example = 'volume unlock data'
+    changes = 'this node\'s devices'
     nothing = 'No encrypted volume is in use on this node.'
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A made-up backend of two nodes, for the operator's command to run on.
 
-MOVING, STARTING and ENCRYPTED in its words stand for the ids of volumes. A
-third node, node3, is gone; only ``node forget`` is told of it.
+A third node, node3, is gone; only ``node forget`` is told of it.
 """
 
 import contextlib
@@ -10,6 +9,7 @@ import dataclasses
 import datetime
 import io
 import logging
+import shlex
 import time
 import types
 from unittest import mock
@@ -64,10 +64,15 @@ MOVES = {each.volume_id: each for each in (
     _move(MOVING, SHADOW, state.Phase.MIGRATING),
     _move(STARTING, OTHER_SHADOW, state.Phase.STARTING))}
 
-#: What a node that is to be emptied has.
-GROUPED, FREE, SNAPSHOT = (
+#: A snapshot of QUIET, and what node3 had: a volume, and two sources of moves.
+SNAPSHOT, LOST, CUT_OFF, RELEASED, *RECORDS = (
     '%s-5b1e-4f0a-9c3d-71f2a86e04b5' % begin
-    for begin in ('52e7c0d1', '0b9d3a86', '94f1b6e2'))
+    for begin in ('94f1b6e2', '52e7c0d1', '0b9d3a86', 'f7a3e5c0', '48d1b96f',
+                  'b26c70ea'))
+MOVES_OF_LOST = {each.volume_id: each for each in (
+    _move(CUT_OFF, RECORDS[0], state.Phase.MIGRATING, NODE3),
+    _move(RELEASED, RECORDS[1], state.Phase.RELEASING, NODE3))}
+ALL_MOVES = {**MOVES, **MOVES_OF_LOST}
 
 
 def _columns(volume, host=NODE1, lv=None):
@@ -89,27 +94,28 @@ def _attachment(host):
         {'host': host}, {})
 
 
-#: What a node that is gone is named by.
-MOVES_OF = {NODE1: list(MOVES.values()), NODE3: [
-    _move(MOVING, SHADOW, state.Phase.MIGRATING, NODE3),
-    _move(STARTING, OTHER_SHADOW, state.Phase.RELEASING, NODE3)]}
-VOLUMES_OF = {
-    NODE3: [_volume(QUIET, host=NODE3 + '#localclone')],
-    NODE1: [_volume(FREE), _volume(GROUPED, group_id='g'), _volume(
-        QUIET, status='in-use', volume_attachment=(_attachment('node1'),))]}
-
-
 #: Volumes that are encrypted: two by the driver, one by Nova.
 ENCRYPTED, REENCRYPTED, BY_NOVA = (
     '%s-5b1e-4f0a-9c3d-71f2a86e04b5' % begin
     for begin in ('3d80f6c2', '7be214a9', 'c05a97e1'))
 _RECORDED = str(volume_types.Recorded(
     volume_types.HEADER_BYTES, '8f21c6d4-0d5b-4a7e-9b1c-d27e3f60a815'))
-ENCRYPTED_OF = {
-    NODE1: [_volume(ENCRYPTED, provider_id=_RECORDED),
+VOLUMES_OF = {
+    NODE1: [_volume(ENCRYPTED, provider_id=_RECORDED, status='in-use',
+                    volume_attachment=(_attachment('node1'),)),
+            _volume(QUIET, group_id='g'),
             _volume(BY_NOVA, encryption_key_id='k')],
     NODE2: [_volume(REENCRYPTED, provider_id=_RECORDED,
-                    host=NODE2 + '#localclone')]}
+                    host=NODE2 + '#localclone'),
+            *(_volume(each.volume_id, host=NODE2 + '#localclone',
+                      status='in-use', name=each.destination_lv,
+                      name_id=each.move_id,
+                      volume_attachment=(_attachment('node2'),))
+              for each in MOVES.values())],
+    NODE3: [_volume(LOST, host=NODE3 + '#localclone')]}
+#: Moves that name a node.
+MOVES_OF = {NODE1: list(MOVES.values()), NODE2: list(MOVES.values()),
+            NODE3: list(MOVES_OF_LOST.values())}
 
 
 def _status(volume_id):
@@ -129,13 +135,16 @@ def _lv(name, size=20 * GIB):
 
 def _inspect(host, volume_id):
     """As if an administrator had cleared the target of node1."""
-    moving = MOVES[volume_id]
+    moving = ALL_MOVES.get(volume_id)
+    lv = moving.source_lv if moving else 'volume-' + volume_id
     found = {'host': host, 'clone': None, 'session': None, 'progress': None,
              'exported': False, 'source': None, 'remote': False,
              'upper_devices': [],
              'handle': {'number': '253:7', 'opened': 0, 'suspended': False,
-                        'on': ['LV ' + moving.source_lv]},
-             'lvs': [_lv(moving.source_lv)]}
+                        'on': ['LV ' + lv]},
+             'lvs': [_lv(lv)]}
+    if not moving:
+        return found
     if host == NODE1:
         return dict(
             found, source={'opened': 0, 'exported': False},
@@ -179,8 +188,8 @@ class _Peers:
     def encryption_resume(self, host, volume_id):
         return _reencryption('running')
 
-    #: Whether both nodes are ready; have encrypted volumes.
-    ready = encrypted = False
+    #: Whether both nodes are ready.
+    ready = False
 
     def answer(self, host, method, *arguments):
         if method == 'inspect':
@@ -213,12 +222,6 @@ class _Peers:
                     lvm_reports.FreeSpace(142 * GIB, 9 * GIB, False))}
 
 
-def _volumes_of(host):
-    if _Peers.encrypted:
-        return ENCRYPTED_OF.get(host, [])
-    return VOLUMES_OF.get(host, []) if host == NODE3 or _Peers.ready else []
-
-
 class _Inventory:
     """Stands for :class:`cinder_localclone.db.inventory.Inventory`."""
 
@@ -227,9 +230,14 @@ class _Inventory:
         return [
             _row(MOVING, NODE2, SHADOW, display_name='data', status='in-use',
                  hosts=('node2',)),
-            _row(STARTING, NODE2, OTHER_SHADOW, status='in-use',
-                 hosts=('node1', 'node2')), _row(QUIET, display_name='logs'),
-            _row(ENCRYPTED, provider_id=_RECORDED)]
+            _row(STARTING, NODE2, OTHER_SHADOW, display_name='web',
+                 status='in-use', hosts=('node1', 'node2')),
+            _row(ENCRYPTED, provider_id=_RECORDED, display_name='accounts',
+                 status='in-use', hosts=('node1',)),
+            _row(QUIET, display_name='logs'),
+            _row(BY_NOVA, encryption_key_id='k', display_name='mail'),
+            _row(REENCRYPTED, NODE2, provider_id=_RECORDED,
+                 display_name='orders')]
 
     @staticmethod
     def all_moves(_backend):
@@ -272,7 +280,8 @@ class _Backend:
             pending_cleanups=lambda volume_id: [],
             moves_of=lambda host: MOVES_OF.get(host, [])),
         volumes=types.SimpleNamespace(
-            volumes_of=_volumes_of, service_of=lambda volume_id: None,
+            volumes_of=lambda host: VOLUMES_OF.get(host, []),
+            service_of=lambda volume_id: None,
             volumes_with_wrong_host=lambda host: []),
         snapshots=types.SimpleNamespace(
             snapshots_of=lambda volume_id: [], snapshots=lambda ids: {}),
@@ -294,7 +303,8 @@ class _Backend:
         pass
 
     def find(self, name):
-        return {'data': MOVING}[name]
+        return {each.display_name: each.id
+                for each in self.db.inventory.all_volumes(None)}[name]
 
     def nodes(self):
         return self.db.services.alive_by_host()
@@ -306,14 +316,9 @@ class _Backend:
         return self.peers.answer(host, method, *arguments), ''
 
     def volume(self, volume_id):
-        for volume in sum(ENCRYPTED_OF.values(), []):
-            if volume.id == volume_id:
-                return volume, None
-        moving = MOVES[volume_id]
-        return _volume(
-            volume_id, status='in-use', host=NODE2 + '#localclone',
-            name=moving.destination_lv,
-            volume_attachment=(_attachment('node2'),)), moving
+        return next(
+            each for each in sum(VOLUMES_OF.values(), [])
+            if each.id == volume_id), MOVES.get(volume_id)
 
     def sessions(self):
         return types.SimpleNamespace(
@@ -355,7 +360,7 @@ class _Backend:
 def _restored(*_args):
     return [(boot_plan.Local(volume, 'volume-' + lv, 20 * GIB, move),
              problem) for volume, lv, move, problem in (
-        (QUIET, QUIET, None, ''),
+        (REENCRYPTED, REENCRYPTED, None, ''),
         (MOVING, SHADOW, MOVES[MOVING], ''),
         (STARTING, OTHER_SHADOW, MOVES[STARTING], str(
             exceptions.SourceUnreachable(portal='192.0.2.13:3260',
@@ -363,11 +368,10 @@ def _restored(*_args):
 
 
 def _unlocked(*_args):
-    return [boot_plan.Outcome(QUIET, 'volume-' + QUIET, upkeep.OPENED),
-            boot_plan.Outcome(
-                MOVING, 'volume-' + SHADOW, upkeep.LOCKED, str(
-                    encryption_exceptions.KeyUnavailable(
-                        reason='no answer within 15 s')))]
+    return [boot_plan.Outcome(
+        ENCRYPTED, 'volume-' + ENCRYPTED, upkeep.LOCKED, str(
+            encryption_exceptions.KeyUnavailable(
+                reason='no answer within 15 s')))]
 
 
 def _opened(*_args):
@@ -391,7 +395,7 @@ def _measured(*_args):
         (names.metadata_lv(SHADOW), 4 << 20, '253:9', frozenset(
             names.tags(volume=MOVING))))] + [lvm_reports.LogicalVolume(
                 'cinder-volumes', 'cinder-volumes-pool', 900 * GIB, '253:3',
-                frozenset(), allocated=310 * GIB, metadata_size=1 << 30,
+                frozenset(), allocated=758 * GIB, metadata_size=1 << 30,
                 metadata_used=110 << 20)]
     entry = copies_module.Entry(SHADOW, MOVING, NODE1, NODE2)
     return {
@@ -402,8 +406,8 @@ def _measured(*_args):
                     '0 41943040 clone 253:9 253:8 8:16 128'), dm_tables.Device(
                         names.handle(MOVING), '', '253:12', 1, False,
                         '0 41943040 linear 253:11 0'))}),
-            lvm_reports.FreeSpace(570 * GIB, 9 * GIB, False),
-            lvm_reports.Capacity(900 * GIB, 570 * GIB, 340 * GIB, 17),
+            lvm_reports.FreeSpace(142 * GIB, 9 * GIB, False),
+            lvm_reports.Capacity(900 * GIB, 142 * GIB, 60 * GIB, 3),
             'cinder-volumes', 'cinder-volumes-pool',
             {SHADOW: dm_tables.CloneStatus(
                 128, 20, 1024, 134808, 327680, 32, True, 'rw')}), 0.31),
@@ -411,7 +415,8 @@ def _measured(*_args):
             sources.Database(
                 {NODE1: True, NODE2: True},
                 [inventory.Under(MOVES[MOVING], time.time() - 52)], 0,
-                [_row(MOVING, NODE2, SHADOW)],
+                [each for each in _Inventory.all_volumes(None)
+                 if each.home == NODE2],
                 {SHADOW: copies_module.Position(entry, 0)}),
             0.06),
         'service': answer(
@@ -467,8 +472,6 @@ COLUMNS = 100
 
 def run(words: list[str]) -> tuple[str, int]:
     """Return what a command prints on a page, and its exit code."""
-    argv = [{'MOVING': MOVING, 'STARTING': STARTING,
-             'ENCRYPTED': ENCRYPTED}.get(word, word) for word in words]
     with contextlib.ExitStack() as made_up:
         made_up.enter_context(_logging_kept())
         printed = made_up.enter_context(
@@ -478,7 +481,6 @@ def run(words: list[str]) -> tuple[str, int]:
         for where, what, instead in (
                 (main, 'LocalClone', _Sample),
                 (_Peers, 'ready', words[:2] == ['node', 'drain']),
-                (_Peers, 'encrypted', 'encryption' in words[0]),
                 (backend, 'act_as_root', lambda _settings: None),
                 (backend, 'node', lambda _backend: None),
                 (operator, 'add_recovery_key', _added),
@@ -511,6 +513,6 @@ def run(words: list[str]) -> tuple[str, int]:
                 mock.patch.object(where, what, instead))
         if words[0] == 'report':  # the path of its file is this machine's
             made_up.enter_context(contextlib.redirect_stderr(io.StringIO()))
-        code = main.main(argv)
+        code = main.main(words)
     return '# cinder-localclone %s\n%s' % (
-        ' '.join(argv), printed.getvalue()), code
+        shlex.join(words), printed.getvalue()), code

@@ -56,8 +56,8 @@ class CommandsTest(testtools.TestCase):
     @ddt.data('list', 'check')
     def test_row_that_is_not_understood(self, name):
         """Its home says so; all others are shown."""
-        first, *others = sample.ENCRYPTED_OF[sample.NODE1]
-        with mock.patch.dict(sample.ENCRYPTED_OF, {sample.NODE1: [
+        first, *others = sample.VOLUMES_OF[sample.NODE1]
+        with mock.patch.dict(sample.VOLUMES_OF, {sample.NODE1: [
                 dataclasses.replace(first, provider_id='lc9:what'), *others]}):
             rows, _code = self.run_json('encryption', name)
         self.assertLessEqual(DRIVER, {row['Volume'] for row in rows})
@@ -93,8 +93,8 @@ class CommandsTest(testtools.TestCase):
         types = zip((sample.NODE1, sample.NODE2), ('t2', 't1'))
         with mock.patch.object(inventory, 'type_id', lambda name: 't1',
                                create=True), mock.patch.dict(
-                sample.ENCRYPTED_OF, {host: [dataclasses.replace(
-                    sample.ENCRYPTED_OF[host][0], volume_type_id=type_id)]
+                sample.VOLUMES_OF, {host: [dataclasses.replace(
+                    sample.VOLUMES_OF[host][0], volume_type_id=type_id)]
                     for host, type_id in types}):
             rows, _code = self.run_json(
                 'encryption', 'key', 'rotate', '--type', 'secret')
@@ -121,7 +121,7 @@ class CommandsTest(testtools.TestCase):
     def test_plain_volume(self):
         with mock.patch.object(sample._Backend, 'ask') as ask:
             _printed, code = sample.run(
-                ['encryption', 'key', 'rotate', 'MOVING'])
+                ['encryption', 'key', 'rotate', 'data'])
         self.assertEqual(1, code)
         ask.assert_not_called()
 
