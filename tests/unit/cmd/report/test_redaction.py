@@ -61,7 +61,8 @@ chap_password = ***
 ''', redaction.shown(self.options, ('DEFAULT', 'database', 'lc'), KNOWN))
 
     @ddt.data('db_password', 'auth_token', 'fixed_key', 'client_secret',
-              'master-key', 'user_passphrase')
+              'master-key', 'user_passphrase', 'san_pwd', 'sys_pswd', 'apikey',
+              'passcode')
     def test_name_of_a_secret(self, name):
         """Whatever its definition says."""
         option = redaction.Option('x', name, 'a value')
@@ -90,6 +91,28 @@ chap_password = ***
         self.assertEqual(
             {'a/b c', 'a/b%20c', 'a%2Fb%20c', 'a%2Fb+c'},
             redaction.secrets([redaction.Option('x', 'token', 'a/b c')], {}))
+
+    @ddt.data('"p w"', "'p w'")
+    def test_quoted_value(self, value):
+        """oslo.config removes the marks: the secret is without them."""
+        option, = redaction.options('password = %s\n' % value)
+        self.assertEqual('p w', option.value)
+        self.assertEqual('as *** failed', redaction.Redaction(
+            redaction.secrets([option], {}))('as p w failed'))
+
+    @ddt.data('"', '"a', "'a\"", '"a" b')
+    def test_value_with_single_quotation_marks(self, value):
+        option, = redaction.options('a = %s\n' % value)
+        self.assertEqual({'"': ''}.get(value, value), option.value)
+
+    @ddt.data('redis://h:6379?password=hunter2&db=1',
+              'redis://u:x@h?db=1&sentinel_password=hunter2')
+    def test_password_among_the_parameters_of_a_url(self, url):
+        found = redaction.secrets(
+            [redaction.Option('coordination', 'backend_url', url)],
+            {'backend_url': True})
+        self.assertIn('hunter2', found)
+        self.assertNotIn('1', found)
 
     @ddt.data(('a = 1\n b', '1\nb'),  # a single blank
               ('a = 1\n  \n  b', '1'), ('a = 1\n\n  b', '1'),
@@ -150,6 +173,33 @@ class RedactionTest(testtools.TestCase):
         ('integrity 8:1 0 28 D 1 internal_hash:hmac(sha256):00ff',
          'integrity 8:1 0 28 D 1 internal_hash:hmac(sha256):***'),
         ('is ' + '-'.join(['ABCD'] * 13), 'is ***'),
+        ("('CHAP', 'us er', 'pw\"34')", "('CHAP *** ***)"),
+        ("'auth_method': 'CHAP', 'auth_username': 'u', 'auth_password': 'y'",
+         "'auth_method': 'CHAP', 'auth_username': 'u', 'auth_password': ***"),
+        ('token gAAAAABkZXhhbXBsZS1leGFtcGxl== is old', 'token *** is old'),
+        ('/tokens/gAAAAABkZXhhbXBsZS1leGFtcGxl', '/tokens/***'),
+        ('as eyJhbGciOiJI.eyJzdWIi.c2lnbmF0 now', 'as *** now'),
+        ('Basic dTpwdzpTM0NSRVQ= sent', '*** sent'),
+        ('Basic authentication', 'Basic authentication'),
+        ('-----BEGIN RSA PRIVATE KEY-----\nAb\n-----END RSA PRIVATE KEY-----.',
+         '-----BEGIN RSA PRIVATE KEY-----***.'),
+        ('-----BEGIN PRIVATE KEY-----\ncut',
+         '-----BEGIN PRIVATE KEY-----***'),
+        ("'payload': b'0a1b'", "'payload': b***"),
+        ('fixed_key = 0a1b', 'fixed_key = ***'),
+        ('api-key: 0a1b', 'api-key: ***'),
+        ("{'key': '%s'}" % ('0a' * 16), "{'key': '***'}"),
+        ("{'key': 'a name'}", "{'key': 'a name'}"),
+        ("wrong passphrase b'x y'", 'wrong passphrase ***'),
+        ("password for u 'x'", 'password for u ***'),
+        ('the password for u is x, and', 'the password for u is *** and'),
+        ('password => x', 'password =*** ***'),
+        ("privsep: request[7]: ('lio.export', ('u', 'pw'), {})",
+         'privsep: request[7]: ***'),
+        ('\x1b[31mpassword\x1b[0m=\x1b[32mx\x1b[0m end', 'password=*** end'),
+        ('a\x1b]0;title\x07b\x1bc\x9b1m\u202e\tz',
+         'ab?c?1m?\tz'),
+        ('pa55\x1b[1mword', '***'),
         ('Secret 5d0b of the key manager can\'t be used: gone.',
          'Secret 5d0b of the key manager can\'t be used: gone.'))
     @ddt.unpack
