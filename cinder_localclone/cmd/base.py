@@ -9,6 +9,7 @@ import typing
 
 from cliff import lister
 
+from cinder_localclone.cmd import terminal
 from cinder_localclone.core import errors
 from cinder_localclone.core import state
 
@@ -51,6 +52,13 @@ class Words:
     #: A command line without the name of the program, for --help.
     example = ''
 
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Return the parser; --y is not --yes."""
+        parser: argparse.ArgumentParser = super().get_parser(  # type: ignore
+            prog_name)
+        parser.allow_abbrev = False
+        return parser
+
     def get_epilog(self) -> str:
         """Return the example.
 
@@ -91,12 +99,21 @@ class Command(Words, lister.Lister):
     def produce_output(self, parsed_args: argparse.Namespace,
                        column_names: Sequence[str],
                        data: Iterable[tuple[typing.Any, ...]]) -> int:
-        """Print the table, or :attr:`nothing` for an empty table."""
+        """Print the table, or :attr:`nothing` for an empty table.
+
+        Only JSON has the texts as they are: it escapes control characters.
+
+        :raises CommandError: if the output can't be written
+        """
         rows = list(data)
+        if parsed_args.formatter != 'json':
+            rows = [tuple(terminal.printable(each) if isinstance(each, str)
+                          else each for each in row) for row in rows]
         if not rows and parsed_args.formatter == 'table':
             print(self.nothing, file=self.app.stderr)
             return 0
-        code: int = super().produce_output(parsed_args, column_names, rows)
+        with terminal.written():
+            code: int = super().produce_output(parsed_args, column_names, rows)
         return code
 
 
@@ -113,6 +130,29 @@ def with_fields(table: Table, fields: Sequence[typing.Any], wanted: bool
         return table
     return (*columns, 'Fields'), [
         (*row, each) for row, each in zip(rows, fields, strict=True)]
+
+
+def number(least: float, most: float, kind: type = float
+           ) -> Callable[[str], typing.Any]:
+    """Return a type of argparse: a number within limits.
+
+    :param kind: float or int
+    """
+    def parse(text: str) -> typing.Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not least <= value <= most:  # NaN is refused too
+            raise argparse.ArgumentTypeError(
+                '%s is not a%s number from %.6g to %.6g' % (
+                    text, ' whole' * (kind is int), least, most))
+        return value
+    return parse
+
+
+#: A time limit, and an interval: any number of seconds up to a year.
+seconds = number(0, 366 * 86400)
 
 
 def node(backend: 'cinder_localclone.service.operator.Backend', text: str

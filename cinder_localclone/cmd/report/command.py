@@ -46,10 +46,10 @@ class Report(base.Command):
             'you; default: localclone-report-<host>-<time>.tar.gz in the '
             'current directory')
         parser.add_argument(
-            '--hours', type=float, default=6, metavar='N',
+            '--hours', type=base.number(0, 8784), default=6, metavar='N',
             help='hours of the logs; default: 6')
         parser.add_argument(
-            '--seconds', type=float, default=60, metavar='N',
+            '--seconds', type=base.number(1, 3600), default=60, metavar='N',
             help='time limit of each command of the report; default: 60')
         return parser
 
