@@ -74,6 +74,15 @@ COMMANDS = {
 #: Sub-commands run only by the volume service, in a process of their own.
 #: Neither --help nor the completion lists them.
 HIDDEN = {'reencryption run': 'reencryption:Run'}
+#: The help for the options of cliff.
+HELP = {
+    '--version': 'show the version of the driver, and exit',
+    '--verbose': 'also show the log of the libraries: informational messages; '
+    '-vv: all',
+    '--quiet': 'do not show warnings of the libraries',
+    '--log-file': 'also write the log to the end of this file',
+    '--help': 'show this help, or the help for a command, and exit',
+    '--debug': 'also show the whole log, and the traceback of an error'}
 #: Loggers silent without --verbose: the command prints the errors that their
 #: libraries log.
 TALKATIVE = ('amqp', 'barbicanclient', 'castellan', 'cinder', 'keystoneauth',
@@ -120,6 +129,10 @@ class LocalClone(app.App):
         super().__init__(
             description=self.__doc__, version=version.VERSION,
             command_manager=Manager(), deferred_help=True)
+        # In place of cliff's own, which is added above.
+        self.command_manager.commands['complete'] = metadata.EntryPoint(
+            'complete', 'cinder_localclone.cmd.completion:Complete',
+            'cinder_localclone')
         self.exit_code = 0
 
     def build_option_parser(
@@ -130,6 +143,11 @@ class LocalClone(app.App):
         parser: argparse.ArgumentParser = super().build_option_parser(
             description, version, dict(
                 argparse_kwargs or {}, prog=self.NAME, allow_abbrev=False))
+        for action in parser._actions:
+            for word in action.option_strings:
+                action.help = HELP.get(word, action.help)
+            if action.dest == 'log_file':
+                action.metavar = 'PATH'
         parser.add_argument(
             '--config-file', action='append', metavar='PATH',
             help='Cinder\'s configuration; default: /etc/cinder/cinder.conf')
