@@ -125,9 +125,9 @@ def _no_key(file: str) -> typing.NoReturn:
 class Add(Here):
     """Add a recovery key to a volume encrypted by the driver.
 
-    It opens the volume if the volume's secret is lost. It is shown once and
-    not stored; with --store it is stored in the key manager and not shown. Run
-    the command as root on the home of the volume.
+    The recovery key opens the volume if the volume's secret is lost. The key
+    is shown once and not stored. With --store the key is stored in the key
+    manager and not shown. Run the command as root on the home of the volume.
     """
 
     example = 'encryption recovery key add --store data'

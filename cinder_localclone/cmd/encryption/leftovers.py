@@ -56,6 +56,9 @@ class Remove(base.Command):
                   for each in found if each not in goes}
         agreed = parsed_args.yes or not goes or self._ask(
             goes, parsed_args.formatter)
+        if not agreed:
+            print('Nothing was removed. To remove the items, pass --yes.',
+                  file=self.app.stderr)
         for each in goes:
             states[each] = 'would be removed' if not agreed else (
                 self._removed(operator.remove_left, keys, crypt, each))

@@ -31,9 +31,9 @@ class Report(base.Command):
 
     It has the configuration, nodes, volumes, moves, doctor's results, tables
     of LVM and device-mapper, versions and the last hours of the logs. Secrets
-    are removed: read the archive before you send it all the same. Run the
-    command as root on the node with the problem. A part that fails is named in
-    MANIFEST, with the reason, and does not stop the others.
+    are removed. Names of hosts and volumes remain: read the archive before you
+    send it. Run the command as root on the node with the problem. If a part
+    fails, MANIFEST has the reason, and the report has the other parts.
     """
 
     example = 'report --hours 24 --output /root/report.tar.gz'

@@ -146,7 +146,7 @@ class Sources:
         """
         if self.unreadable:
             raise errors.CommandError(
-                'left out: its secrets can\'t be removed, because %s can\'t '
+                'The secrets in this log can\'t be removed, because %s can\'t '
                 'be read. Run the command with sudo.' % ', '.join(
                     self.unreadable))
 

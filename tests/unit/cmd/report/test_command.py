@@ -161,7 +161,7 @@ class ReportTest(CommandCase):
         found = self.archived()
         for name in ('log/journal.txt', 'log/volume.log'):
             self.assertNotIn(name, found)
-            self.assertIn(name + ', 0 bytes: failed: left out: its secrets',
+            self.assertIn(name + ', 0 bytes: failed: The secrets in this log',
                           found['MANIFEST'])
 
     def test_disk_that_is_full(self):
