@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import typing
 
 from cliff import lister
+from oslo_config import cfg
 
 from cinder_localclone.cmd import terminal
 from cinder_localclone.core import errors
@@ -20,6 +21,26 @@ if typing.TYPE_CHECKING:
 
 #: Columns and rows of a table.
 Table = tuple[Sequence[str], list[tuple[typing.Any, ...]]]
+
+
+def in_words(exc: Exception) -> str:
+    """Return an error in words, with the remedy for a wrong cinder.conf."""
+    text = errors.in_words(exc)
+    if isinstance(exc, cfg.ConfigFilesNotFoundError):
+        return '%s does not exist. Correct --config-file.' % ', '.join(
+            exc.config_files)
+    if isinstance(exc, cfg.Error):
+        return '%s. Correct cinder.conf, or pass --config-file.' % (
+            text.rstrip('.'))
+    if type(exc).__module__ == 'sqlalchemy.exc':
+        # The text may have the URL with its password.
+        return ('Cinder\'s database can\'t be used: the URL is not valid, or '
+                'its driver is not installed. Correct [database] connection '
+                'in cinder.conf.')
+    if isinstance(exc, OSError) and exc.strerror and (
+            '/' in str(exc.filename)):
+        return '%s: %s' % (exc.filename, exc.strerror)
+    return text
 
 
 def _names_to_ids(find: Callable[[str], str], parsed_args: argparse.Namespace
@@ -87,7 +108,7 @@ class Words:
         except Exception as exc:
             if self.app.options.debug:
                 raise
-            raise errors.CommandError(errors.in_words(exc)) from exc
+            raise errors.CommandError(in_words(exc)) from exc
 
 
 class Command(Words, lister.Lister):

@@ -16,7 +16,7 @@ from cinder_localclone.cmd import base
 #: Placeholders of options with a path.
 PATHS = 'PATH', 'FILE', 'LOG_FILE'
 _SCRIPT = '''\
-# Completion of cinder-localclone for bash, made by "cinder-localclone complete"
+# Completion for bash, made by "cinder-localclone complete"
 
 # Set the words after a noun; the options of a command, and those with a value.
 _cinder_localclone_after()

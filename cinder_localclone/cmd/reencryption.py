@@ -68,7 +68,8 @@ class Bar:
         from rich import console
         from rich import progress
         self._shown = progress.Progress(
-            progress.TextColumn('{task.description}', markup=False), progress.BarColumn(),
+            progress.TextColumn('{task.description}', markup=False),
+            progress.BarColumn(),
             progress.TaskProgressColumn(),
             progress.TextColumn('{task.fields[rest]}', markup=False),
             console=console.Console(stderr=True))
@@ -176,7 +177,8 @@ class Start(_Command):
                 name for name, each in volume_types.CIPHERS.items()
                 if 'none' in each.integrity))
         parser.add_argument(
-            '--key-size', type=base.number(64, 4096, int), default=0, metavar='BITS',
+            '--key-size', type=base.number(64, 4096, int), default=0,
+            metavar='BITS',
             help='bits of the new key; default: the current size, or the '
             'largest of the new cipher')
         parser.add_argument(

@@ -123,7 +123,8 @@ class Bars:
         from rich import console
         from rich import progress as bars
         self._shown = bars.Progress(
-            bars.TextColumn('{task.description}', markup=False), bars.BarColumn(),
+            bars.TextColumn('{task.description}', markup=False),
+            bars.BarColumn(),
             bars.TaskProgressColumn(),
             bars.TextColumn('{task.fields[rest]}', markup=False),
             console=console.Console(stderr=True))

@@ -65,7 +65,8 @@ class Unlock(base.Command):
         parser.add_argument('volume', nargs='?', metavar='VOLUME',
                             help='ID of the only volume to open; default: all')
         parser.add_argument(
-            '--wait', type=base.number(0, 86400, int), metavar='SECONDS', default=WAIT,
+            '--wait', type=base.number(0, 86400, int), metavar='SECONDS',
+            default=WAIT,
             help='seconds to wait for the key manager; default: %d' % WAIT)
         return parser
 

@@ -267,7 +267,8 @@ class Drain(base.Command):
             '--dry-run', action='store_true',
             help='only show the planned moves and the remaining volumes')
         parser.add_argument(
-            '--at-once', type=base.number(1, 1000, int), default=2, metavar='N',
+            '--at-once', type=base.number(1, 1000, int), default=2,
+            metavar='N',
             help='maximum number of concurrent copies from the node; default: '
             '2')
         parser.add_argument(

@@ -215,9 +215,9 @@ def files_with_secrets(files: Sequence[str]) -> list[str]:
     found = list(files)
     for directory in USUAL:
         for path in _listed(directory):
-            found += _listed(path) if path.endswith('.conf.d') else [path]
+            found += _listed(path) if path.endswith('conf.d') else [path]
     return [path for path in dict.fromkeys(found) if path in (
-        *files, *USUAL) or path.endswith(('.conf', '.conf.d'))]
+        *files, *USUAL) or path.endswith(('.conf', 'conf.d'))]
 
 
 def _listed(directory: str) -> list[str]:

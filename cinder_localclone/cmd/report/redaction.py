@@ -29,6 +29,9 @@ _SECRET_NAME = re.compile(
 #: Credentials in URLs. A password may have any character but a space. The
 #: bound keeps the search linear in a log with very long words.
 _URL = re.compile(r'([A-Za-z][\w+.-]{0,30}://)[^\s\'"<>]*@')
+#: A valid URL: scheme, credentials, and the rest.
+_PARTS = re.compile(r'([A-Za-z][\w+.-]*://)(?:(.*)@([^@]*)|[^:/?]*(?::\d*)?'
+                    r'(?:[/?,].*)?|\[[^]]*\].*)$', re.DOTALL)
 #: "CHAP name password", as in Cinder's provider_auth, also as a tuple.
 _CHAP = re.compile(
     r'\bCHAP(?:\s+\S+\s+\S+|[\'"],\s?[bu]?([\'"])[^\'"]*\1,'
@@ -38,7 +41,8 @@ _CHAP = re.compile(
 #: value may have escaped marks.
 _NAMED = re.compile(
     r'((?:pass(?:word|wd|phrase)|secret|token|incoming_auth|outgoing_auth|'
-    r'provider_auth|payload|(?:fixed|master|volume|api|access|private)[_-]?key)'
+    r'provider_auth|payload|'
+    r'(?:fixed|master|volume|api|access|private)[_-]?key)'
     r'[\w.\'"\]\\]{0,40}\s{0,9}(?:=>|[=:])\s*[bu]?)'
     r'(?:"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|\\+"[^"]*"|[^\s,;]+)',
     re.IGNORECASE)
@@ -148,8 +152,22 @@ def shown(found: Iterable[Option], sections: Collection[str],
             before = option.section
             lines.append('[%s]' % before)
         lines.append('%s = %s' % (option.name, HIDDEN if is_secret(
-            option, known) else _URL.sub(r'\1%s@' % HIDDEN, option.value)))
+            option, known) else _shown_url(option.value) if _is_url(option)
+            else _URL.sub(r'\1%s@' % HIDDEN, option.value)))
     return '\n'.join(lines) + '\n'
+
+
+def _is_url(option: Option) -> bool:
+    return option.name.replace('-', '_') in _URL_NAMES
+
+
+def _shown_url(value: str) -> str:
+    """Return a URL without its credentials; nothing of an invalid URL."""
+    found = _PARTS.match(value)
+    if value and not found:
+        return HIDDEN
+    return '%s%s@%s' % (found[1], HIDDEN, found[3]) if (
+        found and found[2]) else value
 
 
 def secrets(found: Iterable[Option], known: Mapping[str, bool]
@@ -164,25 +182,36 @@ def secrets(found: Iterable[Option], known: Mapping[str, bool]
     values: set[str] = set()
     for option in found:
         name = option.name.replace('-', '_')
-        if name not in _URL_NAMES and (
+        if _shown_url(option.value) == HIDDEN if _is_url(option) else (
                 known.get(name) or _SECRET_NAME.search(name)):
             values |= {option.value, *option.value.split('\n')}
-        values |= set(_passwords(option.value))
+        values |= set(_passwords(option.value, _is_url(option)))
     values |= {urllib.parse.unquote(each) for each in values}
     return frozenset(text for each in values for text in (
         each, urllib.parse.quote(each), urllib.parse.quote(each, safe=''),
         urllib.parse.quote_plus(each), json.dumps(each)[1:-1]) if text)
 
 
-def _passwords(value: str) -> Iterator[str]:
+def _passwords(value: str, is_url: bool) -> Iterator[str]:
     """Yield the passwords in the URLs of a value, in both readings.
 
     The URL of a message bus has several hosts, each with credentials. The
     password of a database may have an unquoted @ or comma.
+
+    :param is_url: whether the value is a URL: with spaces, or mistyped
     """
-    for match in re.finditer(r'[A-Za-z][\w+.-]*://(\S*)@', value):
-        yield match[1].partition(':')[2]
-        *others, last = match[1].split(',')
+    found = [match[1] for match in re.finditer(
+        r'[A-Za-z][\w+.-]*://(\S*)@', value)]
+    if is_url:
+        before = value.rpartition('@')[0]
+        found.append(before.partition('//')[2] or before)
+        yield before.rpartition(':')[2]
+    for each in found:
+        yield each.partition(':')[2]
+        first = each.partition('@')[0].partition(':')[2]
+        if len(first) >= _SHORT:  # the rest of the URL may have the last @
+            yield first
+        *others, last = each.split(',')
         for each in (*(each.rpartition('@')[0] for each in others), last):
             yield each.partition(':')[2]
     for match in re.finditer(r'[?&;](\w+)=([^&;#\s]+)', value):

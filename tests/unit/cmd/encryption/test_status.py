@@ -152,8 +152,9 @@ class HereTest(testtools.TestCase):
     def test_only_by_root(self, kind):
         command = kind(mock.MagicMock(), None)
         with mock.patch.object(backend.os, 'geteuid', lambda: 1000):
-            self.assertRaises(errors.CommandError, command.node_at_home,
-                              sample.ENCRYPTED)
+            error = self.assertRaises(
+                errors.CommandError, command.node_at_home, sample.ENCRYPTED)
+        self.assertIn('needs root', str(error))
 
     def test_locks_are_the_services_own(self):
         """Files of root's would lock it out."""
@@ -194,6 +195,7 @@ class BackupTest(testtools.TestCase):
             errors.CommandError, keys._backup, None, '/tmp/v-1')))
 
     def test_nothing_is_restored(self):
+        self.useFixture(fixtures.MockPatchObject(sys, 'stderr', io.StringIO()))
         with mock.patch.object(keys.AtHome, 'node_at_home'), (
                 mock.patch.object(operator, 'restore_header')) as restore:
             _printed, code = sample.run([

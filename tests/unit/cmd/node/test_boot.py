@@ -4,6 +4,7 @@
 import json
 from unittest import mock
 
+import ddt
 import fixtures
 
 from cinder_localclone.cmd.node import boot
@@ -50,3 +51,38 @@ class UnlockTest(CommandCase):
         self.outcome('')
         self.assertEqual(0, self.run_command('node', 'unlock', V2)[0])
         self.assertEqual(V2, self.unlock.call_args.args[2])
+
+
+class RestoreTest(CommandCase):
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(fixtures.MockPatchObject(boot.backends, 'act_as_root'))
+        self.restore = self.useFixture(fixtures.MockPatch(
+            'cinder_localclone.service.restore.restore')).mock
+
+    def test_exit_code(self):
+        local = mock.Mock(volume_id=V1, lv='lv', move=None, remote=None)
+        for problems, wanted in (((), 0), (('',), 0), (('', 'oh'), 1)):
+            self.restore.return_value = [(local, each) for each in problems]
+            code, out, _err = self.run_command('node', 'restore', '--json')
+            self.assertEqual(
+                (wanted, ['left' if each else 'local' for each in problems]),
+                (code, [row['State'] for row in json.loads(out)]))
+
+
+@ddt.ddt
+class RootTest(CommandCase):
+
+    @ddt.data('node restore', 'node unlock', 'volume unlock')
+    def test_only_root(self, words):
+        done = [self.useFixture(fixtures.MockPatch(each)).mock for each in (
+            'cinder_localclone.service.restore.restore',
+            'cinder_localclone.service.operator.unlock',
+            'cinder_localclone.service.operator.open_wanted')]
+        with mock.patch.object(boot.backends.os, 'geteuid', lambda: 1000):
+            code, _out, err = self.run_command(*words.split())
+        self.assertEqual(1, code)
+        self.assertIn('needs root', err)
+        for each in done:
+            each.assert_not_called()

@@ -169,9 +169,10 @@ class ReportTest(CommandCase):
             with mock.patch.object(command, '_add', side_effect=OSError(
                     number, os.strerror(number))):
                 _out, err = self.report(code=1)
-            self.assertEqual('%s can\'t be written: %s. Nothing was kept. Pass '
-                             '--output with a path on another disk.\n' % (
-                                 self.output, os.strerror(number)), err)
+            self.assertEqual(
+                '%s can\'t be written: %s. Nothing was kept. Pass --output '
+                'with a path on another disk.\n' % (
+                    self.output, os.strerror(number)), err)
             self.assertFalse(os.path.exists(self.output))
 
     def test_parts_and_manifest(self):

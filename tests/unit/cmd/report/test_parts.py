@@ -120,10 +120,12 @@ class PartsTest(testtools.TestCase):
 
     def test_files_with_secrets(self):
         """Also of a file that the service reads, and the command does not."""
-        os.makedirs(os.path.join(self.directory, 'etc/cinder.conf.d'))
+        for name in 'etc/cinder.conf.d', 'etc/conf.d':
+            os.makedirs(os.path.join(self.directory, name))
         own, others = self.file('own.conf', ''), [
             self.file('etc/' + name, '') for name in (
-                'cinder-volume.conf', 'cinder.conf.d/a.conf')]
+                'cinder-volume.conf', 'cinder.conf.d/a.conf',
+                'conf.d/b.conf')]
         self.file('etc/policy.yaml', '')
         self.assertEqual([own, *others], parts.files_with_secrets([own]))
         self.assertEqual([own, *others],

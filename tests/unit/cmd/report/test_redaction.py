@@ -87,6 +87,11 @@ chap_password = ***
             [redaction.Option('x', 'vendor-thing', 'pin')],
             {'vendor_thing': True}))
 
+    def test_quoted_password_of_a_url(self):
+        found = redaction.secrets([redaction.Option(
+            'x', 'connection', 'mysql://c:p%40s%2fs@h/c')], {})
+        self.assertLessEqual({'p%40s%2fs', 'p@s/s', 'p%40s%2Fs'}, found)
+
     def test_secret_in_each_form_of_a_url(self):
         self.assertEqual(
             {'a/b c', 'a/b%20c', 'a%2Fb%20c', 'a%2Fb+c'},
@@ -104,6 +109,36 @@ chap_password = ***
     def test_value_with_single_quotation_marks(self, value):
         option, = redaction.options('a = %s\n' % value)
         self.assertEqual({'"': ''}.get(value, value), option.value)
+
+    @ddt.data(
+        ('c:hunter2@h:5672/', '***'), ('mysql+pymysql//c:hunter2@h/c', '***'),
+        ('mysql:/c:hunter2@h/c', '***'), ('mysql://c:hunter2', '***'),
+        ('hunter2', '***'), ('mysql://c:hunter 2@h/c', 'mysql://***@h/c'),
+        ('mysql://c:hunter2@h/c?ssl=x@y', 'mysql://***@y'),
+        ('rabbit://c:x@h1,c:hunter 2@h2/', 'rabbit://***@h2/'),
+        ('rabbit://:hunter2@[::1]:5672/', 'rabbit://***@[::1]:5672/'))
+    @ddt.unpack
+    def test_mistyped_url(self, url, shown):
+        """The mistake may be the reason for the report."""
+        option = redaction.Option('x', 'connection', url)
+        known = {'connection': True}
+        self.assertEqual('[x]\nconnection = %s\n' % shown,
+                         redaction.shown([option], ['x'], known))
+        secrets = redaction.secrets([option], known)
+        text = redaction.Redaction(secrets)(
+            'for %s: %s; hunter2' % (url, url.replace('@', ' ')))
+        self.assertNotIn('hunter 2', text)
+        if 'hunter2' in url and url != 'mysql://c:hunter2':
+            self.assertNotIn('hunter2', text)
+
+    @ddt.data('', 'file:///var/lib/cinder', 'sqlite://', 'redis://h:6379?db=1',
+              'etcd3+http://[::1]:2379',
+              'rabbit://h1:5672,h2:5672/v')
+    def test_url_without_credentials(self, url):
+        option = redaction.Option('x', 'backend_url', url)
+        self.assertEqual('[x]\nbackend_url = %s\n' % url,
+                         redaction.shown([option], ['x'], {}))
+        self.assertEqual(set(), redaction.secrets([option], {}))
 
     @ddt.data('redis://h:6379?password=hunter2&db=1',
               'redis://u:x@h?db=1&sentinel_password=hunter2')
