@@ -26,6 +26,11 @@ _URL_NAMES = ('backend_url', 'connection', 'slave_connection', 'transport_url')
 _SECRET_NAME = re.compile(
     r'pass(word|wd|phrase|code|_|$)|ps?wd|secret|token|credential|private|'
     r'(^|_)(api|access)?(key|kek)s?$', re.IGNORECASE)
+#: Ends of names of options about secrets, such as service_token_roles: their
+#: values are common words, which would disappear from all texts.
+_ABOUT_SECRETS = re.compile(
+    r'_(roles|roles_required|time|timeout|url|uri|file|dir|type|enabled|'
+    r'required|version|algorithms|strategy|size|length|lifetime)$')
 #: Credentials in URLs. A password may have any character but a space. The
 #: bound keeps the search linear in a log with very long words.
 _URL = re.compile(r'([A-Za-z][\w+.-]{0,30}://)[^\s\'"<>]*@')
@@ -135,7 +140,12 @@ def is_secret(option: Option, known: Mapping[str, bool]) -> bool:
     """
     name = option.name.replace('-', '_')
     return name not in _URL_NAMES and (
-        known.get(name, True) or bool(_SECRET_NAME.search(name)))
+        known.get(name, True) or _names_secret(name))
+
+
+def _names_secret(name: str) -> bool:
+    """Return whether an option has a secret, by its name."""
+    return bool(_SECRET_NAME.search(name)) and not _ABOUT_SECRETS.search(name)
 
 
 def shown(found: Iterable[Option], sections: Collection[str],
@@ -183,7 +193,7 @@ def secrets(found: Iterable[Option], known: Mapping[str, bool]
     for option in found:
         name = option.name.replace('-', '_')
         if _shown_url(option.value) == HIDDEN if _is_url(option) else (
-                known.get(name) or _SECRET_NAME.search(name)):
+                known.get(name) or _names_secret(name)):
             values |= {option.value, *option.value.split('\n')}
         values |= set(_passwords(option.value, _is_url(option)))
     values |= {urllib.parse.unquote(each) for each in values}
@@ -215,7 +225,7 @@ def _passwords(value: str, is_url: bool) -> Iterator[str]:
         for each in (*(each.rpartition('@')[0] for each in others), last):
             yield each.partition(':')[2]
     for match in re.finditer(r'[?&;](\w+)=([^&;#\s]+)', value):
-        if _SECRET_NAME.search(match[1]):
+        if _names_secret(match[1]):
             yield match[2]
 
 

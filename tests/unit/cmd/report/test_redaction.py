@@ -158,12 +158,17 @@ chap_password = ***
         self.assertEqual({'a': value}, found)
 
     @ddt.data('localclone_key_auth', 'key_manager', 'localclone_key_cache',
-              'passive_mode')
+              'passive_mode', 'service_token_roles', 'token_cache_time',
+              'service_token_roles_required', 'ssl_key_file')
     def test_name_of_no_secret(self, name):
         option = redaction.Option('x', name, 'v')
         self.assertFalse(redaction.is_secret(option, {name: False}))
         self.assertTrue(redaction.is_secret(option, {name: True}))
         self.assertTrue(redaction.is_secret(option, {}))
+        # "service" would disappear from all texts.
+        self.assertEqual(set(), redaction.secrets([option], {name: False}))
+        self.assertEqual(set(), redaction.secrets([option], {}))
+        self.assertEqual({'v'}, redaction.secrets([option], {name: True}))
 
     def test_secrets(self):
         found = redaction.secrets(self.options, KNOWN)
