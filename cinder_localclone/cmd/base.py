@@ -5,6 +5,7 @@ import argparse
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
+import re
 import typing
 
 from cliff import lister
@@ -19,6 +20,8 @@ if typing.TYPE_CHECKING:
     import cinder_localclone.cmd.main
     import cinder_localclone.service.operator
 
+#: The place of an option, as oslo.config writes it.
+_LOCATION = re.compile(r"from LocationInfo\(location=.*?, detail='(.*?)'\)")
 #: Columns and rows of a table.
 Table = tuple[Sequence[str], list[tuple[typing.Any, ...]]]
 
@@ -31,7 +34,7 @@ def in_words(exc: Exception) -> str:
             exc.config_files)
     if isinstance(exc, cfg.Error):
         return '%s. Correct cinder.conf, or pass --config-file.' % (
-            text.rstrip('.'))
+            _LOCATION.sub(r'in \1', text).rstrip('.'))
     if type(exc).__module__ == 'sqlalchemy.exc':
         # The text may have the URL with its password.
         return ('Cinder\'s database can\'t be used: the URL is not valid, or '

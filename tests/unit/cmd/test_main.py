@@ -704,6 +704,16 @@ class WrongConfigurationTest(CommandCase):
             self.assertIn(said.replace('%s', self.path), err)
             self.assertEqual(1, len(err.splitlines()), err)
 
+    def test_invalid_value(self):
+        conf = self.useFixture(ConfigurationFixture(
+            more='    localclone_max_copies_in = many\n'))
+        section, = backend.Settings([conf.path]).sections().values()
+        self.backend.nodes.side_effect = section.check
+        _code, _out, err = self.run_command('node', 'check')
+        self.assertIn('localclone_max_copies_in in %s is not valid' % (
+            conf.path), err)
+        self.assertIn('\'many\'. Correct cinder.conf', err)
+
     def test_url_of_the_database(self):
         for url in 'c:hunter2@h/c', 'mysql+none://c:hunter2@h/c':
             self.backend.nodes.side_effect = (
