@@ -9,18 +9,12 @@ import contextlib
 import io
 import pathlib
 
+from cinder_localclone.cmd import completion as completion_module
 from cinder_localclone.cmd import main
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGE = ROOT / 'etc/man/cinder-localclone.1'
 COMPLETION = ROOT / 'etc/bash-completion/cinder-localclone'
-#: The command's options, besides those of cliff.
-OWN = ('config_file', 'backend', 'json')
-#: The options of cliff that are worth a line.
-OF_CLIFF = (
-    (('-v', '-vv'), 'also show the log of the libraries: informational '
-     'messages, or all'),
-    (('--debug',), 'also show the traceback of an error'))
 #: Option groups of cliff, which are the same for all sub-commands.
 FORMATTERS = 'formatter'
 TITLE = '.TH CINDER-LOCALCLONE 1 "" "cinder-localclone" "User Commands"'
@@ -56,7 +50,7 @@ def own_actions(found):
 
 def described(action):
     """Return the lines of an option or an argument."""
-    words = action.metavar or action.dest.upper()
+    words = action.metavar or (action.dest or '').upper()
     if action.option_strings:
         values = '' if action.nargs == 0 else ' \\fI%s\\fR' % escaped(
             '{%s}' % ','.join(action.choices) if action.choices else words)
@@ -85,14 +79,10 @@ def page():
         '.SH DESCRIPTION', escaped(app.__doc__),
         'It reads Cinder\'s configuration, and runs on any node of the '
         'backend.', '.SH OPTIONS']
-    for action in own_actions(app.parser):
-        if action.dest in OWN:
-            lines += described(action)
-    for options, text in OF_CLIFF:
-        lines += ['.TP', ', '.join('\\fB%s\\fR' % escaped(each)
-                                   for each in options), escaped(text)]
+    for action in completion_module.options_of(app.parser):
+        lines += described(action)
     lines.append('.SH COMMANDS')
-    for name in sorted(main.COMMANDS):
+    for name in sorted([*main.COMMANDS, 'complete']):
         found, kind = parser(app, name)
         lines += ['.SS ' + escaped(name)]
         for text in paragraphs(found.description):

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
 import inspect
+import re
 import typing
 
 from cliff import lister
+from oslo_config import cfg
 
+from cinder_localclone.cmd import terminal
 from cinder_localclone.core import errors
 from cinder_localclone.core import state
 
@@ -18,8 +21,30 @@ if typing.TYPE_CHECKING:
     import cinder_localclone.cmd.main
     import cinder_localclone.service.operator
 
+#: The place of an option, as oslo.config writes it.
+_LOCATION = re.compile(r"from LocationInfo\(location=.*?, detail='(.*?)'\)")
 #: Columns and rows of a table.
 Table = tuple[Sequence[str], list[tuple[typing.Any, ...]]]
+
+
+def in_words(exc: Exception) -> str:
+    """Return an error in words, with the remedy for a wrong cinder.conf."""
+    text = errors.in_words(exc)
+    if isinstance(exc, cfg.ConfigFilesNotFoundError):
+        return '%s does not exist. Correct --config-file.' % ', '.join(
+            exc.config_files)
+    if isinstance(exc, cfg.Error):
+        return '%s. Correct cinder.conf, or pass --config-file.' % (
+            _LOCATION.sub(r'in \1', text).rstrip('.'))
+    if type(exc).__module__ == 'sqlalchemy.exc':
+        # The text may have the URL with its password.
+        return ('Cinder\'s database can\'t be used: the URL is not valid, or '
+                'its driver is not installed. Correct [database] connection '
+                'in cinder.conf.')
+    if isinstance(exc, OSError) and exc.strerror and (
+            '/' in str(exc.filename)):
+        return '%s: %s' % (exc.filename, exc.strerror)
+    return text
 
 
 def _names_to_ids(find: Callable[[str], str], parsed_args: argparse.Namespace
@@ -59,6 +84,13 @@ class Words:
         return '%s\n\nChanges: %s.' % (
             inspect.getdoc(type(self)), self.changes)
 
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Return the parser; --y is not --yes."""
+        parser: argparse.ArgumentParser = super().get_parser(  # type: ignore
+            prog_name)
+        parser.allow_abbrev = False
+        return parser
+
     def get_epilog(self) -> str:
         """Return the example.
 
@@ -87,7 +119,7 @@ class Words:
         except Exception as exc:
             if self.app.options.debug:
                 raise
-            raise errors.CommandError(errors.in_words(exc)) from exc
+            raise errors.CommandError(in_words(exc)) from exc
 
 
 class Command(Words, lister.Lister):
@@ -99,12 +131,21 @@ class Command(Words, lister.Lister):
     def produce_output(self, parsed_args: argparse.Namespace,
                        column_names: Sequence[str],
                        data: Iterable[tuple[typing.Any, ...]]) -> int:
-        """Print the table, or :attr:`nothing` for an empty table."""
+        """Print the table, or :attr:`nothing` for an empty table.
+
+        Only JSON has the texts as they are: it escapes control characters.
+
+        :raises CommandError: if the output can't be written
+        """
         rows = list(data)
+        if parsed_args.formatter != 'json':
+            rows = [tuple(terminal.printable(each) if isinstance(each, str)
+                          else each for each in row) for row in rows]
         if not rows and parsed_args.formatter == 'table':
             print(self.nothing, file=self.app.stderr)
             return 0
-        code: int = super().produce_output(parsed_args, column_names, rows)
+        with terminal.written():
+            code: int = super().produce_output(parsed_args, column_names, rows)
         return code
 
 
@@ -121,6 +162,29 @@ def with_fields(table: Table, fields: Sequence[typing.Any], wanted: bool
         return table
     return (*columns, 'Fields'), [
         (*row, each) for row, each in zip(rows, fields, strict=True)]
+
+
+def number(least: float, most: float, kind: type = float
+           ) -> Callable[[str], typing.Any]:
+    """Return a type of argparse: a number within limits.
+
+    :param kind: float or int
+    """
+    def parse(text: str) -> typing.Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not least <= value <= most:  # NaN is refused too
+            raise argparse.ArgumentTypeError(
+                '%s is not a%s number from %.6g to %.6g' % (
+                    text, ' whole' * (kind is int), least, most))
+        return value
+    return parse
+
+
+#: A time limit, and an interval: any number of seconds up to a year.
+seconds = number(0, 366 * 86400)
 
 
 def node(backend: 'cinder_localclone.service.operator.Backend', text: str

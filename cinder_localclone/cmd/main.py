@@ -17,9 +17,7 @@ reason to change.
 """
 
 import argparse
-import codecs
 from collections.abc import Iterator
-import contextlib
 from importlib import metadata
 import logging
 import sys
@@ -29,6 +27,8 @@ from cliff import app
 from cliff import commandmanager
 from cliff import help as cliff_help
 
+from cinder_localclone.cmd import terminal
+from cinder_localclone.core import errors
 from cinder_localclone.core import names
 from cinder_localclone.core import version
 
@@ -74,6 +74,15 @@ COMMANDS = {
 #: Sub-commands run only by the volume service, in a process of their own.
 #: Neither --help nor the completion lists them.
 HIDDEN = {'reencryption run': 'reencryption:Run'}
+#: The help for the options of cliff.
+HELP = {
+    '--version': 'show the version of the driver, and exit',
+    '--verbose': 'also show the log of the libraries: informational messages; '
+    '-vv: all',
+    '--quiet': 'do not show warnings of the libraries',
+    '--log-file': 'also write the log to the end of this file',
+    '--help': 'show this help, or the help for a command, and exit',
+    '--debug': 'also show the whole log, and the traceback of an error'}
 #: Loggers silent without --verbose: the command prints the errors that their
 #: libraries log.
 TALKATIVE = ('amqp', 'barbicanclient', 'castellan', 'cinder', 'keystoneauth',
@@ -120,6 +129,10 @@ class LocalClone(app.App):
         super().__init__(
             description=self.__doc__, version=version.VERSION,
             command_manager=Manager(), deferred_help=True)
+        # In place of cliff's own, which is added above.
+        self.command_manager.commands['complete'] = metadata.EntryPoint(
+            'complete', 'cinder_localclone.cmd.completion:Complete',
+            'cinder_localclone')
         self.exit_code = 0
 
     def build_option_parser(
@@ -128,8 +141,13 @@ class LocalClone(app.App):
     ) -> argparse.ArgumentParser:
         """Return the parser with the options of all sub-commands."""
         parser: argparse.ArgumentParser = super().build_option_parser(
-            description, version, dict(argparse_kwargs or {},
-                                       prog=self.NAME))
+            description, version, dict(
+                argparse_kwargs or {}, prog=self.NAME, allow_abbrev=False))
+        for action in parser._actions:
+            for word in action.option_strings:
+                action.help = HELP.get(word, action.help)
+            if action.dest == 'log_file':
+                action.metavar = 'PATH'
         parser.add_argument(
             '--config-file', action='append', metavar='PATH',
             help='Cinder\'s configuration; default: /etc/cinder/cinder.conf. '
@@ -161,11 +179,26 @@ class LocalClone(app.App):
         # and each message would be logged twice.
         for handler in list(root.handlers):
             root.removeHandler(handler)
-        root.addHandler(logging.StreamHandler(self.stderr))
+        handler = logging.StreamHandler(self.stderr)
+        handler.setFormatter(terminal.Formatter(self.CONSOLE_MESSAGE_FORMAT))
+        root.addHandler(handler)
         if self.options.log_file:
-            file = logging.FileHandler(self.options.log_file)
-            file.setFormatter(logging.Formatter(self.LOG_FILE_MESSAGE_FORMAT))
-            root.addHandler(file)
+            root.addHandler(self._log_file())
+
+    def _log_file(self) -> logging.Handler:
+        """Return the handler of --log-file.
+
+        :raises CommandError: if the file can't be written
+        """
+        try:
+            file = logging.FileHandler(
+                self.options.log_file, encoding='utf-8',
+                errors='backslashreplace')
+        except OSError as exc:
+            raise errors.CommandError('%s can\'t be written: %s.' % (
+                self.options.log_file, exc.strerror)) from exc
+        file.setFormatter(terminal.Formatter(self.LOG_FILE_MESSAGE_FORMAT))
+        return file
 
     def interact(self) -> None:
         """Print --help to standard error, because no sub-command was given.
@@ -216,47 +249,27 @@ class LocalClone(app.App):
         return super().run_subcommand(argv) or self.exit_code
 
 
-class Escapes:
-    """Escapes of characters that the encoding of the terminal lacks."""
-
-    NAME = 'localclone_escapes'
-
-    def __init__(self) -> None:
-        self._encoding = ''
-
-    def __call__(self, error: UnicodeError) -> tuple[str | bytes, int]:
-        """Replace characters, as an error handler of the module codecs."""
-        if isinstance(error, UnicodeEncodeError):
-            self._encoding = error.encoding
-        return codecs.backslashreplace_errors(error)
-
-    @contextlib.contextmanager
-    def on(self, stream: typing.TextIO) -> Iterator[None]:
-        """Escape characters of a stream, and say so at the end."""
-        reconfigure = getattr(stream, 'reconfigure', None)
-        if reconfigure is None:  # a test's
-            yield
-            return
-        codecs.register_error(self.NAME, self)
-        reconfigure(errors=self.NAME)
-        try:
-            yield
-        finally:
-            if self._encoding:
-                print('The encoding %s lacks characters of this output; they '
-                      'are printed as \\ and numbers. Set LC_ALL=C.UTF-8, '
-                      'or pass --json.' % self._encoding, file=sys.stderr)
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run a command line and return its exit code."""
+    terminal.open_closed()
     try:
-        with Escapes().on(sys.stdout):
-            code: int = LocalClone().run(
-                sys.argv[1:] if argv is None else list(argv))
-            return code
+        with terminal.Escapes().on(sys.stdout), terminal.written():
+            return _run(sys.argv[1:] if argv is None else list(argv))
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:
+        return terminal.PIPE_CLOSED
+    except errors.CommandError as exc:
+        print(exc, file=sys.stderr)
+        return 1
+
+
+def _run(argv: list[str]) -> int:
+    try:
+        code: int = LocalClone().run(argv)
+    except SystemExit as exc:  # of argparse, also after --help
+        code = exc.code if isinstance(exc.code, int) else int(bool(exc.code))
+    return code
 
 
 if __name__ == '__main__':

@@ -8,6 +8,7 @@ import typing
 from oslo_utils import units
 
 from cinder_localclone.cmd import base
+from cinder_localclone.cmd import terminal
 from cinder_localclone.core import errors
 from cinder_localclone.service import operator as backends
 
@@ -67,9 +68,10 @@ class Bar:
         from rich import console
         from rich import progress
         self._shown = progress.Progress(
-            progress.TextColumn('{task.description}'), progress.BarColumn(),
+            progress.TextColumn('{task.description}', markup=False),
+            progress.BarColumn(),
             progress.TaskProgressColumn(),
-            progress.TextColumn('{task.fields[rest]}'),
+            progress.TextColumn('{task.fields[rest]}', markup=False),
             console=console.Console(stderr=True))
         self._task = self._shown.add_task(volume_id, total=100, rest='')
         self._rate = Rate()
@@ -94,7 +96,7 @@ class Bar:
 
     def say(self, text: str) -> None:
         """Show a text beside the bar."""
-        self._shown.update(self._task, rest=text)
+        self._shown.update(self._task, rest=terminal.printable(text))
 
 
 class _Command(base.VolumeCommand):
@@ -176,7 +178,8 @@ class Start(_Command):
                 name for name, each in volume_types.CIPHERS.items()
                 if 'none' in each.integrity))
         parser.add_argument(
-            '--key-size', type=int, default=0, metavar='BITS',
+            '--key-size', type=base.number(64, 4096, int), default=0,
+            metavar='BITS',
             help='bits of the new key; default: the current size, or the '
             'largest of the new cipher')
         parser.add_argument(
@@ -186,7 +189,7 @@ class Start(_Command):
             'work (the default, and faster), or a journal with a second write '
             'of all data')
         parser.add_argument(
-            '--zone', type=int, default=0, metavar='MIB',
+            '--zone', type=base.number(1, 64, int), default=0, metavar='MIB',
             help='MiB re-encrypted at a time, 1 to 64; default: %d. A guest '
             'with I/O in this part waits; a smaller part means shorter waits '
             'and a slower re-encryption. Applies from the next start of the '

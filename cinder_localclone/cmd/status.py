@@ -17,6 +17,7 @@ from oslo_upgradecheck import upgradecheck
 from cinder_localclone.cmd.doctor import checks
 from cinder_localclone.cmd.doctor import doctor
 from cinder_localclone.cmd import main as command
+from cinder_localclone.cmd import terminal
 from cinder_localclone.service import operator as backends
 
 CODES = {checks.OK: upgradecheck.Code.SUCCESS,
@@ -29,8 +30,8 @@ OPTIONS = (cfg.StrOpt(
 
 def result(finding: checks.Finding) -> upgradecheck.Result:
     """Return the result of a check of doctor, with its remedy."""
-    return upgradecheck.Result(CODES[finding.verdict], ' Fix: '.join(
-        filter(None, (finding.details, finding.fix))))
+    return upgradecheck.Result(CODES[finding.verdict], terminal.printable(
+        ' Fix: '.join(filter(None, (finding.details, finding.fix)))))
 
 
 class Checks(upgradecheck.UpgradeCommands):
@@ -51,7 +52,7 @@ class Checks(upgradecheck.UpgradeCommands):
     def check(self) -> upgradecheck.Code:
         """Make all checks, print the table, and return the worst code."""
         self._upgrade_checks = tuple(
-            (each.check, functools.partial(
+            (terminal.printable(each.check), functools.partial(
                 lambda _self, found: result(found), found=each))
             for each in doctor.findings(self._backend))
         code: upgradecheck.Code = super().check()

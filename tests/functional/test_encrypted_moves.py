@@ -1,13 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volumes that the driver encrypts, on their way to where they are used."""
 
+import base64
+import io
+import re
+import tarfile
+
+from lab.core import config
 from lab.core import instance as instances
 from lab.core import observe
 from lab.core import process
+from lab.keys import leaks
+from lab.keys import volumes
 from tests.functional import base
 from tests.functional import driver_encrypted as encrypted
 
 GIB = encrypted.GIB
+#: A password in a configuration file, in quotation marks, and in a log.
+PLANTED = 'Planted"Secret/1'
+#: The parts of a report, and those that need systemd on the node.
+PARTS = {
+    'versions.txt', 'cinder.conf', 'node-list.json', 'volume-list.json',
+    'move-list.json', 'doctor.json', 'lvm/pvs.txt', 'lvm/vgs.txt',
+    'lvm/lvs.txt', 'device-mapper/table.txt', 'device-mapper/status.txt',
+    'device-mapper/tree.txt', 'device-mapper/info.txt', 'iscsi-sessions.txt',
+    'block-devices.txt', 'log/report-volume.log'}
+OF_SYSTEMD = {'log/journal.txt', 'log/kernel.txt'}
 
 
 class Base(encrypted.DriverTest):
@@ -45,6 +63,77 @@ class MoveTest(Base):
                          self.lv_bytes(self.n2, volume))
         attached.detach()
         self.assertFalse(self.is_open(self.n2, volume))
+
+    def exports_secrets(self, node):
+        """Return the CHAP passwords of a node's exports."""
+        return set(node.run(
+            'cat /sys/kernel/config/target/iscsi/*/tpgt_1/acls/*/auth/'
+            'password').stdout.split()) - {'NULL'}
+
+    def report(self, node, *secrets):
+        """Write a report on a node; return its members, by their names.
+
+        The log has each secret in three forms.
+        """
+        node.run('rm -f /run/report*; cat >/run/report.conf', stdin=(
+            "[DEFAULT]\nlog_file = /run/report-volume.log\n"
+            "[planted]\npassword = '%s'\n" % PLANTED).encode())
+        node.run('while read -r line; do '
+                 'echo "$(date "+%F %T").123 1 ERROR $line"; '
+                 'done >/run/report-volume.log', stdin=''.join(
+                     "%s and {'auth_password': '%s'}\n" % (form, each)
+                     for each in secrets
+                     for form in ('CHAP u ' + each, 'password=' + each)
+                 ).encode() + (
+                     'as %s\nas %s\n%s\n' % (
+                         PLANTED, config.PASSWORD, config.BUS)).encode())
+        done = node.operator('--config-file', '/run/report.conf', 'report',
+                             '--output', '/run/report.tar.gz', '--json')
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        self.assertEqual('600 0', node.run(
+            'stat -c "%a %u" /run/report.tar.gz').stdout.strip())
+        # A second report does not replace it.
+        again = node.operator('report', '--output', '/run/report.tar.gz')
+        self.assertEqual(1, again.returncode)
+        self.assertIn('File exists', again.stderr)
+        content = base64.b64decode(node.run(
+            'base64 /run/report.tar.gz', timeout=120).stdout)
+        with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+            members = archive.getmembers()
+            self.assertEqual({0o600}, {each.mode for each in members})
+            self.assertTrue(all(each.isfile() for each in members))
+            return {each.name.partition('/')[2]: archive.extractfile(
+                each).read() for each in members}
+
+    def test_report_while_it_is_copied_at_length(self):
+        """It has all parts, and no secret of the node."""
+        volume, _marked, _expected = self.moved_from()
+        attached = self.instance.attach(volume, self.n2)
+        chap = self.exports_secrets(self.n1)
+        self.assertTrue(chap)
+        key = volumes.ByDriver(self.lab, 'demo').key(volume)
+        found = self.report(self.n2, *chap, key.decode())
+        manifest = found['MANIFEST'].decode()
+        self.assertEqual(PARTS | OF_SYSTEMD, set(re.findall(
+            r'^(\S+), \d+ bytes: ', manifest, re.MULTILINE)))
+        self.assertEqual(PARTS | {'MANIFEST'}, set(found) - OF_SYSTEMD,
+                         manifest)
+        # Without these the rest would prove nothing.
+        self.assertIn(volume.encode(), found['move-list.json'])
+        self.assertIn(b'migrating', found['move-list.json'])
+        self.assertIn(volume.encode(), found['device-mapper/table.txt'])
+        self.assertIn(b'crypt', found['device-mapper/table.txt'])
+        self.assertIn(b'[localclone]', found['cinder.conf'])
+        self.assertIn(b'as ***', found['log/report-volume.log'])
+        password = re.compile(rb'(?<!\w)%s(?!\w)' % config.PASSWORD.encode())
+        for name, content in found.items():
+            for secret in (*chap, PLANTED, 'guest:guest'):
+                self.assertNotIn(secret.encode(), content, name)
+            self.assertIsNone(password.search(content), name)
+            self.assertFalse(leaks.is_in(content, [key]), name)
+        self.brake()
+        self.wait_moved(volume)
+        attached.detach()
 
     def test_boot_while_it_is_copied_at_length(self):
         volume, marked, expected = self.moved_from()

@@ -20,7 +20,6 @@ from cinder_localclone.cmd.doctor import encryption
 from cinder_localclone.cmd.doctor import packages
 from cinder_localclone.cmd.doctor import stuck
 from cinder_localclone.core import copies
-from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.encryption import operator
@@ -54,7 +53,7 @@ def examine(name: str, check: Callable[_Arguments, list[Finding]],
         return check(*arguments, **more)
     except Exception as exc:
         return [Finding(
-            name, checks.FAIL, textwrap.shorten(errors.in_words(exc), 300),
+            name, checks.FAIL, textwrap.shorten(base.in_words(exc), 300),
             _fix(name, exc))]
 
 

@@ -82,10 +82,30 @@ class Rotate(AtHome, status.Rotate):
                                self.said(remarks))]
 
 
+def _backup(directory: str | None, file: str) -> str:
+    """Return the name of a backup.
+
+    :param directory: the directory of the backups
+    :param file: a name, or a path in this directory
+    :raises CommandError: for another path: a backup with the same name in the
+        directory may have other contents
+    """
+    where, name = os.path.split(file)
+    if where and os.path.realpath(where) != os.path.realpath(
+            directory or os.curdir):
+        raise errors.CommandError(
+            '%s is not in localclone_header_backup_dir (%s). Nothing was '
+            'changed. Copy the backup there, and pass its name.' % (
+                file, directory or 'not set'))
+    return name
+
+
 def _read(file: str) -> str:
     """Return a recovery key from a file, or from a terminal without echo."""
     if file == '-' and sys.stdin.isatty():
-        return getpass.getpass('Recovery key: ')
+        with contextlib.suppress(EOFError):
+            return getpass.getpass('Recovery key: ') or _no_key(file)
+        return _no_key(file)
     try:
         with contextlib.nullcontext(sys.stdin) if file == '-' else open(
                 file) as opened:
@@ -94,18 +114,21 @@ def _read(file: str) -> str:
         raise errors.CommandError('%s can\'t be read: %s' % (
             file, getattr(exc, 'strerror', None) or 'the file contains no '
             'text'))
-    if not text:
-        raise errors.CommandError('There is no recovery key in %s.' % file)
-    return text
+    return text or _no_key(file)
+
+
+def _no_key(file: str) -> typing.NoReturn:
+    raise errors.CommandError('There is no recovery key in %s.' % (
+        'standard input' if file == '-' else file))
 
 
 class Add(Here):
     """Add a recovery key to a volume encrypted by the driver.
 
-    The key opens the volume if the volume's secret is lost. It is shown once
-    and not stored: write it down. With --store the key manager keeps it, as a
-    separate secret, and it is not shown. A re-encryption drops the key. Run
-    the command as root on the home of the volume.
+    The recovery key opens the volume if the volume's secret is lost. It is
+    shown once and not stored: write it down. With --store the key manager
+    keeps it, as a separate secret, and it is not shown. A re-encryption drops
+    the key. Run the command as root on the home of the volume.
     """
 
     example = 'encryption recovery key add --store data'
@@ -185,9 +208,11 @@ class HeaderRestore(Here):
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """Return the row of the table."""
         from cinder_localclone.encryption import operator
+        backend = self.app.backend()
         restored = operator.restore_header(
             self.node_at_home(parsed_args.volume), parsed_args.volume,
-            os.path.basename(parsed_args.file))
+            _backup(backend.conf.localclone_header_backup_dir,
+                    parsed_args.file))
         return ('Volume', 'Backup', 'Result'), [
             (parsed_args.volume, restored.backup,
              '; '.join(('restored', *restored.remarks)))]

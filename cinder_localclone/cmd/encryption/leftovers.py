@@ -8,6 +8,7 @@ import sys
 import typing
 
 from cinder_localclone.cmd import base
+from cinder_localclone.cmd import terminal
 from cinder_localclone.core import errors
 from cinder_localclone.service import operator as backends
 
@@ -57,7 +58,11 @@ class Remove(base.Command):
         goes = [each for each in found if each.known or parsed_args.unknown]
         states = {each: 'stays: its volume is unknown; see --unknown'
                   for each in found if each not in goes}
-        agreed = parsed_args.yes or not goes or self._ask(goes)
+        agreed = parsed_args.yes or not goes or self._ask(
+            goes, parsed_args.formatter)
+        if not agreed:
+            print('Nothing was removed. To remove the items, pass --yes.',
+                  file=self.app.stderr)
         for each in goes:
             states[each] = 'would be removed' if not agreed else (
                 self._removed(operator.remove_left, keys, crypt, each))
@@ -66,13 +71,16 @@ class Remove(base.Command):
         return COLUMNS, [(each.kind, each.volume_id, each.name, states[each])
                          for each in found]
 
-    def _ask(self, goes: 'list[operator.Left]') -> bool:
-        """Return whether the operator confirms the removal."""
-        if self.app.options.json or not sys.stdin.isatty():
+    def _ask(self, goes: 'list[operator.Left]', formatter: str) -> bool:
+        """Return whether the operator confirms the removal.
+
+        A program is not asked.
+        """
+        if formatter != 'table' or not sys.stdin.isatty():
             return False
         for each in goes:
-            print('%s of volume %s %s' % (
-                each.kind, each.volume_id, each.name), file=self.app.stderr)
+            print(terminal.printable('%s of volume %s %s' % (
+                each.kind, each.volume_id, each.name)), file=self.app.stderr)
         print('Afterwards, copies of these volumes can only be read with a '
               'key saved elsewhere. Remove? (yes/no) ', end='',
               file=self.app.stderr, flush=True)

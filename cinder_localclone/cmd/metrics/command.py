@@ -101,11 +101,11 @@ class Metrics(base.Words, command.Command):
             help='export the metrics over HTTP; default ADDRESS: 127.0.0.1, '
                  'so only this node can connect')
         parser.add_argument(
-            '--seconds', type=float, default=SECONDS, metavar='N',
+            '--seconds', type=base.seconds, default=SECONDS, metavar='N',
             help='wait for the sources for at most N seconds; default: %d'
                  % SECONDS)
         parser.add_argument(
-            '--doctor-interval', type=float, default=300, metavar='N',
+            '--doctor-interval', type=base.seconds, default=300, metavar='N',
             help='with --listen: minimum seconds between two runs of '
                  'doctor\'s checks; default: 300')
         return parser

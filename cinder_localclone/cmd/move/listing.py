@@ -10,6 +10,7 @@ import typing
 from oslo_utils import units
 
 from cinder_localclone.cmd import base
+from cinder_localclone.cmd import terminal
 from cinder_localclone.core import copies
 from cinder_localclone.core import inspection
 from cinder_localclone.core import state
@@ -122,9 +123,10 @@ class Bars:
         from rich import console
         from rich import progress as bars
         self._shown = bars.Progress(
-            bars.TextColumn('{task.description}'), bars.BarColumn(),
+            bars.TextColumn('{task.description}', markup=False),
+            bars.BarColumn(),
             bars.TaskProgressColumn(),
-            bars.TextColumn('{task.fields[rest]}'),
+            bars.TextColumn('{task.fields[rest]}', markup=False),
             console=console.Console(stderr=True))
         self._tasks: dict[_Key, typing.Any] = {}
         #: By shown move: whether its disappearance means a complete copy.
@@ -139,7 +141,9 @@ class Bars:
 
     def say(self, text: str) -> None:
         """Print a line above the bars."""
-        self._shown.console.print(text, highlight=False, soft_wrap=True)
+        self._shown.console.print(
+            terminal.printable(text), markup=False, highlight=False,
+            soft_wrap=True)
 
     def show(self, rows: list[Row], deleted: Callable[[str], bool]) -> None:
         """Update all bars.
@@ -153,13 +157,13 @@ class Bars:
             key = row['Volume'], row['From'], row['To']
             if key not in self._tasks:
                 self._tasks[key] = self._shown.add_task(
-                    '%s %s > %s' % key, total=100, rest='')
+                    terminal.printable('%s %s > %s' % key), total=100, rest='')
             # An unknown percentage keeps its last value.
             known = {} if row['Percent'] is None else {
                 'completed': row['Percent']}
             self._shown.update(
-                self._tasks[key], rest='%s  %s' % (
-                    row['Phase'], _rest(row)), **known)
+                self._tasks[key], rest=terminal.printable('%s  %s' % (
+                    row['Phase'], _rest(row))), **known)
             self._complete_if_gone[key] = row['Phase'] in COPIED
         for key in self._complete_if_gone.keys() - {
                 (row['Volume'], row['From'], row['To']) for row in rows}:
@@ -214,7 +218,7 @@ class List(base.Command):
         parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument('--watch', action='store_true',
                             help='show progress bars until no volume moves')
-        parser.add_argument('--seconds', type=float, metavar='N',
+        parser.add_argument('--seconds', type=base.seconds, metavar='N',
                             help='with --watch: stop after N seconds; 0 shows '
                             'the table at once')
         return parser

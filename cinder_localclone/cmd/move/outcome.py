@@ -51,12 +51,13 @@ class Abort(_Outcome):
 
 
 class Complete(_Outcome):
-    """Complete a live move whose detach of the source was lost.
+    """Complete a live move, if the detach from its source was lost.
 
-    The live migration has ended on the destination, but Cinder still has the
-    attachment of the source. The source counts as detached, so the copy
-    starts. Refused while the volume is open on the source. In other phases it
-    acts as "volume repair" on the destination.
+    Run the command if the live migration has ended on the destination, but
+    Cinder still has the attachment of the source. The source then counts as
+    detached, and the copy starts. Refused while the volume is open on the
+    source.
+    In other phases it acts as "volume repair" on the destination.
     """
 
     example = 'move complete data'

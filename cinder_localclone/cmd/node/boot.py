@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from cinder_localclone.cmd import base
 from cinder_localclone.core import boot_plan
+from cinder_localclone.core import errors
+from cinder_localclone.core import names
 from cinder_localclone.service import operator as backends
 
 #: Seconds to wait for the key manager before Nova starts guests. The key
@@ -64,18 +66,28 @@ class Unlock(base.Command):
         """Return the parser with the volume and --wait."""
         parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument('volume', nargs='?', metavar='VOLUME',
-                            help='open only this volume; default: all')
+                            help='ID of the only volume to open; default: all')
         parser.add_argument(
-            '--wait', type=int, metavar='SECONDS', default=WAIT,
+            '--wait', type=base.number(0, 86400, int), metavar='SECONDS',
+            default=WAIT,
             help='seconds to wait for the key manager; default: %d' % WAIT)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """Return the rows of the table."""
+        wanted = parsed_args.volume
+        if wanted is not None and not names.is_id(wanted):
+            raise errors.CommandError(
+                '"%s" is not the ID of a volume. The command does not use the '
+                'database, so it knows no names.' % wanted)
         backend = self.app.backend()
         backends.act_as_root(backend.settings)
         outcome = backends.unlock(
-            backend, parsed_args.wait, parsed_args.volume)
+            backend, parsed_args.wait, wanted)
+        if wanted and not outcome:
+            raise errors.CommandError(
+                'Volume %s was not open on this node, or is not encrypted by '
+                'the driver. Nothing was changed.' % wanted)
         locked = [each for each in outcome if each.problem]
         self.app.exit_code = int(
             len(locked) == len(outcome) and bool(locked))

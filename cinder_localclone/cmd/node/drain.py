@@ -272,11 +272,12 @@ class Drain(base.Command):
             '--dry-run', action='store_true',
             help='only show the planned moves and the remaining volumes')
         parser.add_argument(
-            '--at-once', type=int, default=2, metavar='N',
+            '--at-once', type=base.number(1, 1000, int), default=2,
+            metavar='N',
             help='maximum number of concurrent copies from the node, which '
             'share its disks and its link; default: 2')
         parser.add_argument(
-            '--seconds', type=float, default=86400, metavar='N',
+            '--seconds', type=base.seconds, default=86400, metavar='N',
             help='wait for at most N seconds, then list the copies that '
             'continue; default: a day')
         return parser
@@ -286,7 +287,7 @@ class Drain(base.Command):
         backend = self.app.backend()
         self._check(backend, parsed_args)
         work = Draining(backend, parsed_args.node, parsed_args.to,
-                        max(1, parsed_args.at_once))
+                        parsed_args.at_once)
         if parsed_args.dry_run:
             planned = work.plan()
             going = {row[0] for row in planned}

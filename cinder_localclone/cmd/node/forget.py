@@ -89,6 +89,8 @@ class Forget(base.Command):
                 'backend.' % host)
         if not parsed_args.yes:
             self.app.exit_code = 1
+            print('Nothing was changed. To forget the node, pass --yes.',
+                  file=self.app.stderr)
             return ('Volume', 'Role', 'Lost', 'Then'), [
                 (step.volume_id, step.what, step.lost, step.then)
                 for step in steps] + [
@@ -208,7 +210,8 @@ def _of_move(db: records.Database, host: str,
         yield Step(
             move.volume_id, 'uncommitted move %s it' % (
                 'to' if move.destination == host else 'from'),
-            NOTHING if move.destination == host else 'see the volume',
+            NOTHING if move.destination == host else (
+                'see the row of the volume'),
             'rolled back', fail)
     elif _goes_back(move, host):
         yield _back(db, move)

@@ -5,6 +5,8 @@ import argparse
 from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
+import errno
+import glob
 import io
 import os
 import re
@@ -20,6 +22,8 @@ from cinder_localclone.core import version
 from cinder_localclone.service import operator as backends
 
 MANIFEST = 'MANIFEST'
+#: Errors of a file system without space for a file.
+_FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 
 
 class Report(base.Command):
@@ -46,10 +50,10 @@ class Report(base.Command):
             'you; default: localclone-report-<host>-<time>.tar.gz in the '
             'current directory')
         parser.add_argument(
-            '--hours', type=float, default=6, metavar='N',
+            '--hours', type=base.number(0, 8784), default=6, metavar='N',
             help='hours of the logs; default: 6')
         parser.add_argument(
-            '--seconds', type=float, default=60, metavar='N',
+            '--seconds', type=base.number(1, 3600), default=60, metavar='N',
             help='time limit of each command of the report; default: 60')
         return parser
 
@@ -61,10 +65,10 @@ class Report(base.Command):
         path = os.path.abspath(parsed_args.output or name + '.tar.gz')
         files, backend = self._configured()
         known = parts.known_options()
-        found = parts.options(files)
+        found, unreadable = parts.options(parts.files_with_secrets(files))
         sources = parts.Sources(
             files, backend, parsed_args.seconds, parsed_args.hours,
-            parts.log_file(found))
+            parts.log_file(parts.options(files)[0]), unreadable)
         with _created(path) as file:
             rows = write(file, name, parts.parts(sources, known),
                          redaction.Redaction(redaction.secrets(found, known)))
@@ -74,13 +78,19 @@ class Report(base.Command):
     def _configured(self) -> tuple[list[str], str]:
         """Return the configuration files and the section of the backend.
 
-        Without a readable configuration the report has the other parts.
+        Without a valid configuration the report has the other parts, but the
+        secrets of the files are still removed.
         """
         wanted = self.app.options
         files, backend = list(wanted.config_file or ()), wanted.backend or ''
+        if not files and os.path.exists(backends.USUAL):
+            files = [backends.USUAL]
         with contextlib.suppress(Exception):
             settings = backends.Settings(wanted.config_file)
             files = list(settings.conf.config_file)
+            for directory in settings.conf.config_dir or ():
+                files += sorted(glob.glob(os.path.join(
+                    glob.escape(directory), '*.conf')))
             backend = backends.Backend(settings, wanted.backend).name
         return files, backend
 
@@ -148,6 +158,10 @@ def _created(path: str) -> Iterator[io.BufferedIOBase]:
     try:
         with os.fdopen(number, 'wb') as file:
             yield file
-    except BaseException:
+    except BaseException as exc:
         os.unlink(path)
+        if isinstance(exc, OSError) and exc.errno in _FULL:
+            raise errors.CommandError(
+                '%s can\'t be written: %s. Nothing was kept. Pass --output '
+                'with a path on another disk.' % (path, exc.strerror))
         raise

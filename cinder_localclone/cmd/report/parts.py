@@ -7,13 +7,16 @@ from collections.abc import Sequence
 import contextlib
 import dataclasses
 import datetime
+import errno
 import functools
 import importlib
 from importlib import metadata
+import io
 import json
 import os
 import platform
 import re
+import stat
 import sys
 import typing
 
@@ -22,6 +25,7 @@ from oslo_utils import units
 
 from cinder_localclone.cmd.report import redaction
 from cinder_localclone.core import errors
+from cinder_localclone.core import exceptions
 from cinder_localclone.core import version
 from cinder_localclone.service import operator as backends
 from cinder_localclone.storage import prerequisites
@@ -65,8 +69,14 @@ SECTIONS = ('DEFAULT', 'backend_defaults', 'database', 'coordination',
             'key_manager', 'barbican', 'keystone_authtoken', 'nova',
             'oslo_concurrency', 'oslo_messaging_rabbit',
             'oslo_messaging_notifications', 'privsep')
-#: Bytes at the end of a log file, at most.
+#: Directories of Cinder's configuration. Secrets of a file that the command
+#: does not read, such as cinder-volume.conf, may be in the service's log.
+USUAL = '/etc/cinder', '/usr/share/cinder'
+#: Bytes at the end of a log file, and of the output of a command, at most.
 LOG_BYTES = 16 * units.Mi
+#: Characters of a reason, at most.
+_REASON = 500
+_BOUNDED = '("$@" 2>&1; printf "\\n%%s" $?) | tail -c %d'
 _TIME = re.compile(r'(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)')
 
 
@@ -90,6 +100,7 @@ class Sources:
     :param seconds: the time limit of each command
     :param hours: the hours of the logs
     :param log_file: the volume service's log file; '' for none
+    :param unreadable: configuration whose secrets are not known
     """
 
     files: Sequence[str]
@@ -97,6 +108,7 @@ class Sources:
     seconds: float
     hours: float
     log_file: str = ''
+    unreadable: Sequence[str] = ()
 
     def command(self, *argv: str) -> str:
         """Return the output of a command, with its errors in place.
@@ -106,12 +118,42 @@ class Sources:
         text, code = self.run(*argv)
         if code:
             raise errors.CommandError('exit code %d: %s' % (
-                code, ' '.join(text.split())[:500]))
+                code, _in_a_line(text)))
         return text
 
     def run(self, *argv: str) -> tuple[str, int]:
-        """Return the output and the exit code of a command."""
-        return prerequisites.run(*argv, timeout=self.seconds)
+        """Return the end of the output of a command, and its exit code.
+
+        :raises CommandError: after the time limit
+        """
+        try:
+            text, _code = prerequisites.run(
+                'sh', '-c', _BOUNDED % LOG_BYTES, 'sh', *argv,
+                timeout=self.seconds)
+        except exceptions.CommandTimeout:
+            raise errors.CommandError('"%s" did not end within %g s.' % (
+                _in_a_line(' '.join(argv)), self.seconds)) from None
+        text, _newline, code = text.rpartition('\n')
+        if len(text) > LOG_BYTES // 2 and len(text.encode()) + 8 > LOG_BYTES:
+            # Half a secret would not be found.
+            text = text.partition('\n')[2]
+        return text, int(code)
+
+    def check_secrets(self) -> None:
+        """Check that the secrets of the configuration are known.
+
+        :raises CommandError: if a file can't be read
+        """
+        if self.unreadable:
+            raise errors.CommandError(
+                'The secrets in this log can\'t be removed, because %s can\'t '
+                'be read. Run the command with sudo.' % ', '.join(
+                    self.unreadable))
+
+
+def _in_a_line(text: str) -> str:
+    """Return the beginning of a text, in a line."""
+    return ' '.join(text[:8 * _REASON].split())[:_REASON]
 
 
 def parts(sources: Sources, known: dict[str, bool]) -> Iterator[Part]:
@@ -165,17 +207,69 @@ def _definitions() -> Iterator[cfg.Opt]:
                                 if isinstance(each, cfg.Opt))
 
 
-def options(files: Sequence[str]) -> list[redaction.Option]:
-    """Return the options of configuration files; unreadable files have none.
+def files_with_secrets(files: Sequence[str]) -> list[str]:
+    """Return the files in use, and Cinder's other files on this node.
+
+    :param files: the paths of the files in use
+    """
+    found = list(files)
+    for directory in USUAL:
+        for path in _listed(directory):
+            found += _listed(path) if path.endswith('conf.d') else [path]
+    return [path for path in dict.fromkeys(found) if path in (
+        *files, *USUAL) or path.endswith(('.conf', 'conf.d'))]
+
+
+def _listed(directory: str) -> list[str]:
+    """Return the paths in a directory; itself, if it can't be read."""
+    try:
+        return sorted(os.path.join(directory, name)
+                      for name in os.listdir(directory))
+    except PermissionError:
+        return [directory]
+    except OSError:
+        return []
+
+
+def options(files: Sequence[str]) -> tuple[list[redaction.Option], list[str]]:
+    """Return the options of configuration files, and the unreadable files.
+
+    A file or directory that does not exist has no options.
 
     :param files: their paths
     """
     found: list[redaction.Option] = []
+    unreadable = []
     for path in files:
-        with contextlib.suppress(OSError):
-            with open(path, errors='replace') as file:
-                found += redaction.options(file.read())
-    return found
+        try:
+            with _regular(path) as file:
+                # Not the encoding of the terminal: logs have UTF-8.
+                found += redaction.options(file.read(LOG_BYTES).decode(
+                    errors='replace'))
+        except FileNotFoundError:
+            pass
+        except (OSError, errors.CommandError):
+            unreadable.append(path)
+    return found, unreadable
+
+
+def _regular(path: str, flags: int = 0) -> io.BufferedReader:
+    """Open a regular file to read it; anything else could block.
+
+    :param flags: further flags of open(2)
+    :raises CommandError: if it is no regular file
+    """
+    try:
+        number = os.open(path, flags | os.O_RDONLY | os.O_NONBLOCK
+                         | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError as exc:
+        if exc.errno == errno.ELOOP:
+            raise errors.CommandError('%s is a symbolic link.' % path)
+        raise
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise errors.CommandError('%s is no regular file.' % path)
+    return os.fdopen(number, 'rb')
 
 
 def _configuration(sources: Sources, known: dict[str, bool]) -> str:
@@ -184,7 +278,7 @@ def _configuration(sources: Sources, known: dict[str, bool]) -> str:
     for path in sources.files:
         with open(path):  # raises what :func:`options` leaves out
             pass
-    return redaction.shown(options(sources.files), (
+    return redaction.shown(options(sources.files)[0], (
         *SECTIONS, *filter(None, [sources.backend])), known)
 
 
@@ -198,11 +292,12 @@ def _own(sources: Sources, words: str) -> str:
     if sources.backend:
         argv += ['--backend', sources.backend]
     text, _code = sources.run(*argv, '--json', *words.split())
-    try:
-        json.loads(text)
-    except ValueError:
-        raise errors.CommandError(' '.join(text.split()) or 'no output')
-    return text
+    for begin in re.finditer(r'^\[', text, re.MULTILINE):
+        # A library may print a warning before or after the list.
+        with contextlib.suppress(ValueError):
+            _list, end = json.JSONDecoder().raw_decode(text, begin.start())
+            return text[begin.start():end] + '\n'
+    raise errors.CommandError(_in_a_line(text) or 'no output')
 
 
 def _versions(sources: Sources) -> str:
@@ -226,6 +321,7 @@ def _versions(sources: Sources) -> str:
 
 
 def _journal(sources: Sources) -> str:
+    sources.check_secrets()
     return sources.command(
         'journalctl', '--no-pager', '--output', 'short-iso',
         '--since', '-%ds' % (3600 * sources.hours),
@@ -241,8 +337,15 @@ def _kernel(sources: Sources) -> str:
 
 
 def _log(sources: Sources) -> str:
-    """Return the last hours of the log file."""
-    with open(sources.log_file, 'rb') as file:
+    """Return the last hours of the log file.
+
+    Cinder's user can replace the file: a link could lead to a secret of root,
+    and a pipe would never end.
+
+    :raises CommandError: if it is a link, or no regular file
+    """
+    sources.check_secrets()
+    with _regular(sources.log_file, os.O_NOFOLLOW) as file:
         file.seek(0, os.SEEK_END)
         file.seek(max(0, file.tell() - LOG_BYTES))
         text = file.read().decode(errors='replace')

@@ -48,7 +48,7 @@ class List(base.Command):
             if only in (None, home):
                 rows.append((
                     row.id, row.display_name if as_json
-                    else printable(row.display_name or ''),
+                    else row.display_name or '',
                     home, row.status, row.size,
                     ', '.join(each or '?' for each in row.hosts),
                     encrypted_by(row), _in_words(move, home)))
@@ -60,11 +60,6 @@ class List(base.Command):
                         'phase': move.display_phase,
                         'committed': move.committed}})
         return base.with_fields((COLUMNS, rows), fields, as_json)
-
-
-def printable(name: str) -> str:
-    """Return the name of a volume as a line for a terminal."""
-    return ''.join(each if each.isprintable() else '?' for each in name)
 
 
 def encrypted_by(row: Row) -> str:

@@ -10,6 +10,7 @@ import re
 
 import list_table
 
+from cinder_localclone.cmd import completion
 from cinder_localclone.cmd import main
 from lab import manual
 
@@ -70,11 +71,9 @@ def arguments(name: str) -> list[tuple[str, str]]:
     """Return the arguments of a sub-command, or with '' of the program."""
     app = main.LocalClone()
     if not name:
-        return [*((_head(action), sentence(action.help))
-                  for action in manual.own_actions(app.parser)
-                  if action.dest in manual.OWN),
-                *((', '.join(options), sentence(text))
-                  for options, text in manual.OF_CLIFF)]
+        return [(_head(action), sentence(action.help))
+                for action in completion.options_of(app.parser)
+                if '--help' not in action.option_strings]
     parser, _kind = manual.parser(app, name)
     return [(_head(action), sentence(action.help))
             for action in manual.own_actions(parser)

@@ -22,6 +22,7 @@ from oslo_config import cfg
 from oslo_db import exception as db_exception
 from oslo_db import options as db_options
 from oslo_privsep import priv_context
+import sqlalchemy
 import testtools
 
 from cinder_localclone.cmd import main
@@ -108,8 +109,6 @@ class ProcessTest(testtools.TestCase):
 
     def with_database(self, **more):
         """Return a configuration whose database has its tables."""
-        import sqlalchemy
-
         from cinder_localclone.db import base
         conf = self.useFixture(ConfigurationFixture(**more))
         engine = sqlalchemy.create_engine(
@@ -680,3 +679,51 @@ class InWordsTest(testtools.TestCase):
     def test_every_option_of_the_driver_is_read(self):
         self.assertTrue(
             set(options.localclone_opts) <= set(backend.SECTION_OPTS))
+
+
+class WrongConfigurationTest(CommandCase):
+    """The text says which file is wrong, and what to do."""
+
+    def test_words(self):
+        directory = self.useFixture(fixtures.TempDir()).path
+        self.backend.nodes.side_effect = lambda: backend.Backend(
+            backend.Settings([self.path]))
+        for text, said in (
+                ('[broken\n', '[broken\'. Correct cinder.conf, or pass '
+                 '--config-file.'),
+                (None, '%s does not exist. Correct --config-file.'),
+                ('', 'No enabled backend in %s uses this driver.')):
+            self.path = os.path.join(directory, 'a.conf')
+            if text is None:
+                os.unlink(self.path)
+            else:
+                with open(self.path, 'w') as file:
+                    file.write(text)
+            code, out, err = self.run_command('node', 'check')
+            self.assertEqual((1, ''), (code, out))
+            self.assertIn(said.replace('%s', self.path), err)
+            self.assertEqual(1, len(err.splitlines()), err)
+
+    def test_invalid_value(self):
+        conf = self.useFixture(ConfigurationFixture(
+            more='    localclone_max_copies_in = many\n'))
+        section, = backend.Settings([conf.path]).sections().values()
+        self.backend.nodes.side_effect = section.check
+        _code, _out, err = self.run_command('node', 'check')
+        self.assertIn('localclone_max_copies_in in %s is not valid' % (
+            conf.path), err)
+        self.assertIn('\'many\'. Correct cinder.conf', err)
+
+    def test_url_of_the_database(self):
+        for url in 'c:hunter2@h/c', 'mysql+none://c:hunter2@h/c':
+            self.backend.nodes.side_effect = (
+                lambda url=url: sqlalchemy.create_engine(url))
+            _code, _out, err = self.run_command('node', 'check')
+            self.assertIn('Correct [database] connection in cinder.conf.', err)
+            self.assertNotIn('hunter2', err)
+
+    def test_file(self):
+        self.backend.nodes.side_effect = lambda: open('/nonexistent/x')
+        self.assertEqual(
+            (1, '', '/nonexistent/x: No such file or directory\n'),
+            self.run_command('node', 'check'))

@@ -55,6 +55,15 @@ class StatusTest(testtools.TestCase):
               'details': 'missing Fix: copy'}],
             json.loads(text)['checks'])
 
+    def test_text_of_an_enemy(self):
+        """An LV's tag, or the answer of a node, may have anything."""
+        _code, text = self.run_check(found=[checks.Finding(
+            'LV a\x1b[2J', checks.WARN, 'b\x1b[2J', 'c\u202e')])
+        self.assertIn('LV a?[2J', text)
+        self.assertIn('b?[2J', text)
+        for each in '\x1b\u202e':
+            self.assertNotIn(each, text)
+
     def test_backend_and_files_of_the_command_line(self):
         with mock.patch.object(status.backends, 'Backend') as made, (
                 mock.patch.object(status.backends, 'Settings')) as read:

@@ -163,10 +163,18 @@ class ShredTest(testtools.TestCase):
         self.assertNotIn(FAR, self.app.stderr.getvalue())
 
     def test_json_asks_nobody(self):
-        self.stdin.isatty.return_value = self.app.options.json = True
-        self.run_command()
+        self.stdin.isatty.return_value = True
+        self.run_command('-f', 'json')
         self.stdin.readline.assert_not_called()
         self.assertEqual(([], []), self.removed())
+
+    def test_name_of_an_enemy_before_the_question(self):
+        """Any member of the project can name a secret."""
+        self.stdin.isatty.return_value = True
+        self.stdin.readline.return_value = 'no\n'
+        self.keys.of_volumes.return_value = [('k\x1b[2J\nsecret of x', GONE)]
+        self.run_command()
+        self.assertIn('k?[2J secret of x\n', self.app.stderr.getvalue())
 
     def test_one_that_fails_stops_no_other(self):
         self.keys.remove.side_effect = encryption_exceptions.KeyRefused(

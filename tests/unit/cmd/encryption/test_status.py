@@ -15,6 +15,7 @@ import testtools
 from cinder_localclone.cmd.encryption import keys
 from cinder_localclone.cmd.encryption import status
 from cinder_localclone.core import errors
+from cinder_localclone.encryption import operator
 from cinder_localclone.service import operator as backend
 from tests.helpers.documentation import sample
 
@@ -85,8 +86,8 @@ class CommandsTest(testtools.TestCase):
                                     sample.ENCRYPTED)
         self.assertEqual([sample.ENCRYPTED], [row['Volume'] for row in rows])
         for words in ((), ('--all', sample.ENCRYPTED)):
-            self.assertRaises(SystemExit, sample.run,
-                              ['encryption', *name.split(), *words])
+            self.assertEqual(2, sample.run(
+                ['encryption', *name.split(), *words])[1])
 
     def test_type(self):
         inventory = sample._Backend.db.inventory
@@ -151,8 +152,9 @@ class HereTest(testtools.TestCase):
     def test_only_by_root(self, kind):
         command = kind(mock.MagicMock(), None)
         with mock.patch.object(backend.os, 'geteuid', lambda: 1000):
-            self.assertRaises(errors.CommandError, command.node_at_home,
-                              sample.ENCRYPTED)
+            error = self.assertRaises(
+                errors.CommandError, command.node_at_home, sample.ENCRYPTED)
+        self.assertIn('needs root', str(error))
 
     def test_locks_are_the_services_own(self):
         """Files of root's would lock it out."""
@@ -172,7 +174,50 @@ class HereTest(testtools.TestCase):
                           'made'], done)
 
 
+class BackupTest(testtools.TestCase):
+
+    def test_path(self):
+        """The backup with this name in the directory is another one."""
+        directory = self.useFixture(fixtures.TempDir()).path
+        link = directory + '-link'
+        os.symlink(directory, link)
+        self.addCleanup(os.unlink, link)
+        for file in ('', 'v-1', directory + '/v-1', link + '/v-1'):
+            self.assertEqual(os.path.basename(file),
+                             keys._backup(directory, file))
+        for file in ('/tmp/v-1', './v-1', '../v-1', directory + '/x/v-1'):
+            error = self.assertRaises(
+                errors.CommandError, keys._backup, directory, file)
+            self.assertIn('%s is not in localclone_header_backup_dir (%s). '
+                          'Nothing was changed.' % (file, directory),
+                          str(error))
+        self.assertIn('(not set)', str(self.assertRaises(
+            errors.CommandError, keys._backup, None, '/tmp/v-1')))
+
+    def test_nothing_is_restored(self):
+        self.useFixture(fixtures.MockPatchObject(sys, 'stderr', io.StringIO()))
+        with mock.patch.object(keys.AtHome, 'node_at_home'), (
+                mock.patch.object(operator, 'restore_header')) as restore:
+            _printed, code = sample.run([
+                'encryption', 'header', 'restore', sample.ENCRYPTED,
+                '/elsewhere/v-1'])
+        self.assertEqual(1, code)
+        restore.assert_not_called()
+
+
 class TypedTest(testtools.TestCase):
+
+    def test_no_key_typed(self):
+        """ctrl-D, and an empty line."""
+        typed = mock.Mock(spec=sys.stdin)
+        typed.isatty.return_value = True
+        self.useFixture(fixtures.MockPatchObject(keys.sys, 'stdin', typed))
+        for how in ({'side_effect': EOFError}, {'return_value': ''}):
+            with mock.patch.object(keys.getpass, 'getpass', autospec=True,
+                                   **how):
+                error = self.assertRaises(errors.CommandError, keys._read, '-')
+            self.assertEqual('There is no recovery key in standard input.',
+                             str(error))
 
     def test_terminal_does_not_show_a_recovery_key(self):
         typed = mock.Mock(spec=sys.stdin)

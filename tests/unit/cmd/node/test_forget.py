@@ -102,7 +102,7 @@ class ForgettingTest(ended_move_case.Base):
             self.assertRaises(worlds.Stopped, world.nodes[A].move, volume, B)
         self.assertIs(prepare, worlds.SimMoves.commit)
         self.assertEqual([
-            ('uncommitted move from it', 'see the volume'),
+            ('uncommitted move from it', 'see the row of the volume'),
             ('home of the volume (available)', 'the whole volume')], [
                 (step.what, step.lost) for step in self.forget(world, A)])
         self.check_forgotten(world, A)

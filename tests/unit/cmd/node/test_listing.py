@@ -27,6 +27,11 @@ class NodesTest(ListingCase):
         self.assertEqual(('down', None), (row['Service'], row['Free GiB']))
         self.backend.ask.assert_not_called()
 
+    def test_one_of_two_is_down(self):
+        self.backend.nodes.return_value = {A: True, B: False}
+        first, second = self.listed('node', 'list', code=1)
+        self.assertEqual(('up', 'down'), (first['Service'], second['Service']))
+
     def test_one_that_cannot_take_volumes(self):
         for self.backend.ask.return_value, words in (
                 ((None, 'did not answer'), 'did not answer'),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The archive of a report: whole, private, and without a secret."""
 
+import errno
 import os
 import stat
 import tarfile
@@ -49,6 +50,10 @@ class ReportTest(CommandCase):
         self.conf = self.file('cinder.conf', CONFIGURATION % self.directory)
         self.output = os.path.join(self.directory, 'report.tar.gz')
         self.answers = {}
+        self.usual = os.path.join(self.directory, 'etc')
+        os.mkdir(self.usual)
+        self.useFixture(fixtures.MockPatchObject(
+            parts, 'USUAL', (self.usual,)))
         self.useFixture(fixtures.MockPatchObject(
             parts.Sources, 'run', autospec=True, side_effect=self.run_part))
 
@@ -107,6 +112,68 @@ class ReportTest(CommandCase):
         self.assertIn('***@h2:5672/', found['cinder.conf'])
         self.assertNotIn('[other]', found['cinder.conf'])
         self.assertIn('253:1', found['device-mapper/table.txt'])
+
+    def test_secrets_of_other_files(self):
+        """They are removed from the log, though no part shows the files."""
+        self.file('etc/cinder-volume.conf',
+                  '[nova]\npassword = "NovaPassword"\n')
+        self.answers['journalctl'] = 'NovaPassword'
+        self.report()
+        for name, text in self.archived().items():
+            self.assertNotIn('NovaPassword', text, name)
+
+    def test_secrets_of_a_broken_configuration(self):
+        """The reason for the report may be a fault in cinder.conf itself."""
+        path = self.file('etc/cinder.conf',
+                         CONFIGURATION % self.directory + '[broken\n')
+        self.file('volume.log', '2999-01-01 00:00:00 %s\n' % (PLANTED,))
+        self.useFixture(fixtures.MockPatchObject(
+            command.backends, 'USUAL', path))
+        self.useFixture(fixtures.MockPatchObject(
+            command.backends, 'Settings', side_effect=ValueError))
+        code, _out, err = self.run_command('report', '--output', self.output)
+        self.assertEqual(0, code, err)
+        found = self.archived()
+        self.assertIn('log/volume.log', found)
+        self.assertIn('enabled_backends = localclone', found['cinder.conf'])
+        for secret in PLANTED:
+            for name, text in found.items():
+                self.assertNotIn(secret, text, name)
+
+    def test_secrets_of_a_configuration_directory(self):
+        os.mkdir(self.directory + '/conf.d')
+        self.file('conf.d/a.conf', '[nova]\npassword = InDirectory\n')
+        settings = mock.Mock()
+        settings.conf.config_file = [self.conf]
+        settings.conf.config_dir = [self.directory + '/conf.d']
+        self.useFixture(fixtures.MockPatchObject(
+            command.backends, 'Settings', return_value=settings))
+        self.answers['journalctl'] = 'InDirectory'
+        self.report()
+        found = self.archived()
+        self.assertNotIn('InDirectory', found['log/journal.txt'])
+        self.assertIn('[nova]\npassword = ***', found['cinder.conf'])
+
+    def test_no_log_without_the_secrets_to_remove(self):
+        os.mkfifo(os.path.join(self.usual, 'a.conf'))
+        self.file('volume.log', '2999-01-01 00:00:00 a\n')
+        self.report()
+        found = self.archived()
+        for name in ('log/journal.txt', 'log/volume.log'):
+            self.assertNotIn(name, found)
+            self.assertIn(name + ', 0 bytes: failed: The secrets in this log',
+                          found['MANIFEST'])
+
+    def test_disk_that_is_full(self):
+        for number in (errno.ENOSPC, errno.EDQUOT):
+            with mock.patch.object(command, '_add', side_effect=OSError(
+                    number, os.strerror(number))):
+                _out, err = self.report(code=1)
+            self.assertEqual(
+                '%s can\'t be written: %s. Nothing was kept. Pass --output '
+                'with a path on another disk.\n' % (
+                    self.output, os.strerror(number)), err)
+            self.assertFalse(os.path.exists(self.output))
 
     def test_parts_and_manifest(self):
         out, err = self.report()

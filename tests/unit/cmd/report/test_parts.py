@@ -23,6 +23,8 @@ class PartsTest(testtools.TestCase):
         super().setUp()
         self.directory = self.useFixture(fixtures.TempDir()).path
         self.sources = parts.Sources([], '', 20, 6)
+        self.useFixture(fixtures.MockPatchObject(
+            parts, 'USUAL', (os.path.join(self.directory, 'etc'),)))
 
     def file(self, name, text):
         path = os.path.join(self.directory, name)
@@ -74,9 +76,21 @@ class PartsTest(testtools.TestCase):
                 prerequisites.process, 'run', autospec=True,
                 side_effect=exceptions.CommandTimeout(
                     command='sleep', seconds=0.2)) as run:
-            self.assertRaises(exceptions.CommandTimeout, sources.command,
-                              'sleep', '30')
+            error = self.assertRaises(
+                errors.CommandError, sources.command, 'sleep', '30')
+        self.assertEqual('"sleep 30" did not end within 0.2 s.', str(error))
         self.assertEqual(0.2, run.call_args.kwargs['timeout'])
+
+    def test_command_that_prints_too_much(self):
+        """Only the end is kept, from the beginning of a line."""
+        self.useFixture(fixtures.MockPatchObject(parts, 'LOG_BYTES', 100))
+        text = self.sources.command('seq', '1', '100000')
+        self.assertLess(len(text), 100)
+        self.assertEqual(
+            [str(each) for each in range(int(text.split()[0]), 100001)],
+            text.splitlines())
+        self.assertEqual(6, len(text.splitlines()[0]) + 1)
+        self.assertEqual('a\n', self.sources.command('echo', 'a'))
 
     def test_sub_command(self):
         sources = parts.Sources(['/etc/x.conf'], 'lc', 20, 6)
@@ -91,6 +105,60 @@ class PartsTest(testtools.TestCase):
                                return_value=('no\n such  table\n', 1)):
             self.assertEqual('no such table', str(self.assertRaises(
                 errors.CommandError, parts._own, sources, 'node list')))
+
+    def test_sub_command_with_a_warning_of_a_library(self):
+        said = 'warning: [x]\n[\n  {"a": "[b]"}\n]\nmore\n'
+        with mock.patch.object(parts.Sources, 'run', autospec=True,
+                               return_value=(said, 0)):
+            self.assertEqual('[\n  {"a": "[b]"}\n]\n',
+                             parts._own(self.sources, 'node list'))
+        with mock.patch.object(parts.Sources, 'run', autospec=True,
+                               return_value=('no ' * 9999, 1)):
+            error = self.assertRaises(errors.CommandError, parts._own,
+                                      self.sources, 'node list')
+        self.assertLess(len(str(error)), 600)
+
+    def test_files_with_secrets(self):
+        """Also of a file that the service reads, and the command does not."""
+        for name in 'etc/cinder.conf.d', 'etc/conf.d':
+            os.makedirs(os.path.join(self.directory, name))
+        own, others = self.file('own.conf', ''), [
+            self.file('etc/' + name, '') for name in (
+                'cinder-volume.conf', 'cinder.conf.d/a.conf',
+                'conf.d/b.conf')]
+        self.file('etc/policy.yaml', '')
+        self.assertEqual([own, *others], parts.files_with_secrets([own]))
+        self.assertEqual([own, *others],
+                         parts.files_with_secrets([own, others[0]]))
+
+    def test_configuration_that_can_not_be_read(self):
+        """No log without the secrets to remove from it."""
+        with mock.patch.object(os, 'listdir', side_effect=PermissionError):
+            hidden, = parts.files_with_secrets([])
+        self.assertEqual(self.directory + '/etc', hidden)
+        os.mkfifo(os.path.join(self.directory, 'pipe'))
+        found = parts.options([self.file('a', 'b = c'), '/none/such',
+                               self.directory, self.directory + '/pipe'])
+        self.assertEqual(
+            (['c'], [self.directory, self.directory + '/pipe']),
+            ([each.value for each in found[0]], found[1]))
+        with mock.patch.object(os, 'open', side_effect=PermissionError):
+            self.assertEqual(([], ['/a']), parts.options(['/a']))
+        path = self.file('volume.log', '2999-01-01 00:00:00 x\n')
+        for read in (parts._log, parts._journal):
+            error = self.assertRaises(
+                errors.CommandError, read, parts.Sources(
+                    [], '', 20, 6, path, ['/etc/x']))
+            self.assertIn('because /etc/x can\'t be read', str(error))
+
+    def test_configuration_is_read_in_the_encoding_of_logs(self):
+        path = self.file('x', '')
+        with open(path, 'wb') as file:
+            file.write('a = größe'.encode())
+        with mock.patch('locale.getpreferredencoding',
+                        return_value='ascii'), mock.patch(
+                'builtins.open', side_effect=AssertionError):
+            self.assertEqual('größe', parts.options([path])[0][0].value)
 
     def test_versions(self):
         text = parts._versions(self.sources)
@@ -141,6 +209,29 @@ volume_group = theirs
             parts.Sources([], '', 1, 6, path), {})]
         self.assertEqual('log/volume.log', names[-1])
         self.assertEqual(len(names), len(set(names)))
+
+    def test_log_that_is_no_file(self):
+        """Cinder's user can put a link to a file of root in its place."""
+        path = os.path.join(self.directory, 'volume.log')
+        secret = self.file('shadow', '2999-01-01 00:00:00 x\n')
+        sources = parts.Sources([], '', 1, 6, path)
+        for make, said in (
+                (lambda: os.symlink(secret, path), 'is a symbolic link'),
+                (lambda: os.mkfifo(path), 'is no regular file'),
+                (lambda: os.mkdir(path), 'is no regular file')):
+            make()
+            error = self.assertRaises(errors.CommandError, parts._log, sources)
+            self.assertEqual('%s %s.' % (path, said), str(error))
+            if not os.path.isdir(path):
+                os.unlink(path)
+
+    def test_end_of_a_long_log(self):
+        self.useFixture(fixtures.MockPatchObject(parts, 'LOG_BYTES', 100))
+        path = self.file('volume.log', ''.join(
+            '2999-01-01 00:00:00 line %d\n' % each for each in range(99)))
+        text = parts._log(parts.Sources([], '', 1, 6, path))
+        self.assertEqual(['96', '97', '98'], [
+            line.split()[-1] for line in text.splitlines()])
 
     def test_log_file(self):
         def option(name, value):

@@ -61,7 +61,8 @@ chap_password = ***
 ''', redaction.shown(self.options, ('DEFAULT', 'database', 'lc'), KNOWN))
 
     @ddt.data('db_password', 'auth_token', 'fixed_key', 'client_secret',
-              'master-key', 'user_passphrase')
+              'master-key', 'user_passphrase', 'san_pwd', 'sys_pswd', 'apikey',
+              'passcode')
     def test_name_of_a_secret(self, name):
         """Whatever its definition says."""
         option = redaction.Option('x', name, 'a value')
@@ -86,10 +87,67 @@ chap_password = ***
             [redaction.Option('x', 'vendor-thing', 'pin')],
             {'vendor_thing': True}))
 
+    def test_quoted_password_of_a_url(self):
+        found = redaction.secrets([redaction.Option(
+            'x', 'connection', 'mysql://c:p%40s%2fs@h/c')], {})
+        self.assertLessEqual({'p%40s%2fs', 'p@s/s', 'p%40s%2Fs'}, found)
+
     def test_secret_in_each_form_of_a_url(self):
         self.assertEqual(
             {'a/b c', 'a/b%20c', 'a%2Fb%20c', 'a%2Fb+c'},
             redaction.secrets([redaction.Option('x', 'token', 'a/b c')], {}))
+
+    @ddt.data('"p w"', "'p w'")
+    def test_quoted_value(self, value):
+        """oslo.config removes the marks: the secret is without them."""
+        option, = redaction.options('password = %s\n' % value)
+        self.assertEqual('p w', option.value)
+        self.assertEqual('as *** failed', redaction.Redaction(
+            redaction.secrets([option], {}))('as p w failed'))
+
+    @ddt.data('"', '"a', "'a\"", '"a" b')
+    def test_value_with_single_quotation_marks(self, value):
+        option, = redaction.options('a = %s\n' % value)
+        self.assertEqual({'"': ''}.get(value, value), option.value)
+
+    @ddt.data(
+        ('c:hunter2@h:5672/', '***'), ('mysql+pymysql//c:hunter2@h/c', '***'),
+        ('mysql:/c:hunter2@h/c', '***'), ('mysql://c:hunter2', '***'),
+        ('hunter2', '***'), ('mysql://c:hunter 2@h/c', 'mysql://***@h/c'),
+        ('mysql://c:hunter2@h/c?ssl=x@y', 'mysql://***@y'),
+        ('rabbit://c:x@h1,c:hunter 2@h2/', 'rabbit://***@h2/'),
+        ('rabbit://:hunter2@[::1]:5672/', 'rabbit://***@[::1]:5672/'))
+    @ddt.unpack
+    def test_mistyped_url(self, url, shown):
+        """The mistake may be the reason for the report."""
+        option = redaction.Option('x', 'connection', url)
+        known = {'connection': True}
+        self.assertEqual('[x]\nconnection = %s\n' % shown,
+                         redaction.shown([option], ['x'], known))
+        secrets = redaction.secrets([option], known)
+        text = redaction.Redaction(secrets)(
+            'for %s: %s; hunter2' % (url, url.replace('@', ' ')))
+        self.assertNotIn('hunter 2', text)
+        if 'hunter2' in url and url != 'mysql://c:hunter2':
+            self.assertNotIn('hunter2', text)
+
+    @ddt.data('', 'file:///var/lib/cinder', 'sqlite://', 'redis://h:6379?db=1',
+              'etcd3+http://[::1]:2379',
+              'rabbit://h1:5672,h2:5672/v')
+    def test_url_without_credentials(self, url):
+        option = redaction.Option('x', 'backend_url', url)
+        self.assertEqual('[x]\nbackend_url = %s\n' % url,
+                         redaction.shown([option], ['x'], {}))
+        self.assertEqual(set(), redaction.secrets([option], {}))
+
+    @ddt.data('redis://h:6379?password=hunter2&db=1',
+              'redis://u:x@h?db=1&sentinel_password=hunter2')
+    def test_password_among_the_parameters_of_a_url(self, url):
+        found = redaction.secrets(
+            [redaction.Option('coordination', 'backend_url', url)],
+            {'backend_url': True})
+        self.assertIn('hunter2', found)
+        self.assertNotIn('1', found)
 
     @ddt.data(('a = 1\n b', '1\nb'),  # a single blank
               ('a = 1\n  \n  b', '1'), ('a = 1\n\n  b', '1'),
@@ -100,12 +158,17 @@ chap_password = ***
         self.assertEqual({'a': value}, found)
 
     @ddt.data('localclone_key_auth', 'key_manager', 'localclone_key_cache',
-              'passive_mode')
+              'passive_mode', 'service_token_roles', 'token_cache_time',
+              'service_token_roles_required', 'ssl_key_file')
     def test_name_of_no_secret(self, name):
         option = redaction.Option('x', name, 'v')
         self.assertFalse(redaction.is_secret(option, {name: False}))
         self.assertTrue(redaction.is_secret(option, {name: True}))
         self.assertTrue(redaction.is_secret(option, {}))
+        # "service" would disappear from all texts.
+        self.assertEqual(set(), redaction.secrets([option], {name: False}))
+        self.assertEqual(set(), redaction.secrets([option], {}))
+        self.assertEqual({'v'}, redaction.secrets([option], {name: True}))
 
     def test_secrets(self):
         found = redaction.secrets(self.options, KNOWN)
@@ -150,6 +213,33 @@ class RedactionTest(testtools.TestCase):
         ('integrity 8:1 0 28 D 1 internal_hash:hmac(sha256):00ff',
          'integrity 8:1 0 28 D 1 internal_hash:hmac(sha256):***'),
         ('is ' + '-'.join(['ABCD'] * 13), 'is ***'),
+        ("('CHAP', 'us er', 'pw\"34')", "('CHAP *** ***)"),
+        ("'auth_method': 'CHAP', 'auth_username': 'u', 'auth_password': 'y'",
+         "'auth_method': 'CHAP', 'auth_username': 'u', 'auth_password': ***"),
+        ('token gAAAAABkZXhhbXBsZS1leGFtcGxl== is old', 'token *** is old'),
+        ('/tokens/gAAAAABkZXhhbXBsZS1leGFtcGxl', '/tokens/***'),
+        ('as eyJhbGciOiJI.eyJzdWIi.c2lnbmF0 now', 'as *** now'),
+        ('Basic dTpwdzpTM0NSRVQ= sent', '*** sent'),
+        ('Basic authentication', 'Basic authentication'),
+        ('-----BEGIN RSA PRIVATE KEY-----\nAb\n-----END RSA PRIVATE KEY-----.',
+         '-----BEGIN RSA PRIVATE KEY-----***.'),
+        ('-----BEGIN PRIVATE KEY-----\ncut',
+         '-----BEGIN PRIVATE KEY-----***'),
+        ("'payload': b'0a1b'", "'payload': b***"),
+        ('fixed_key = 0a1b', 'fixed_key = ***'),
+        ('api-key: 0a1b', 'api-key: ***'),
+        ("{'key': '%s'}" % ('0a' * 16), "{'key': '***'}"),
+        ("{'key': 'a name'}", "{'key': 'a name'}"),
+        ("wrong passphrase b'x y'", 'wrong passphrase ***'),
+        ("password for u 'x'", 'password for u ***'),
+        ('the password for u is x, and', 'the password for u is *** and'),
+        ('password => x', 'password =*** ***'),
+        ("privsep: request[7]: ('lio.export', ('u', 'pw'), {})",
+         'privsep: request[7]: ***'),
+        ('\x1b[31mpassword\x1b[0m=\x1b[32mx\x1b[0m end', 'password=*** end'),
+        ('a\x1b]0;title\x07b\x1bc\x9b1m\u202e\tz',
+         'ab?c?1m?\tz'),
+        ('pa55\x1b[1mword', '***'),
         ('Secret 5d0b of the key manager can\'t be used: gone.',
          'Secret 5d0b of the key manager can\'t be used: gone.'))
     @ddt.unpack

@@ -43,7 +43,7 @@ class VolumesTest(ListingCase):
             inventory_rows.row(V1, A, display_name=name)]
         _code, out, _err = self.run_command('volume', 'list')
         self.assertEqual(5, len(out.splitlines()), out)
-        self.assertIn('a?| %s | b?[2J? ' % V3, out)
+        self.assertIn('a | %s | b?[2J? ' % V3, out)
         row, = self.listed('volume', 'list')
         self.assertEqual(name, row['Name'])
 
