@@ -1,23 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package that builds dm-clone, its table, and ``make kernels``."""
+"""The table of stock kernels, and ``make kernels``."""
 
-import io
-import os
 import pathlib
 import re
-import runpy
-import shutil
-import subprocess
 import sys
-import tarfile
 from unittest import mock
 
-import ddt
 import fixtures
 import testtools
 
 from cinder_localclone.core import kernels
-from cinder_localclone.core import version
 from lab.core import process
 from lab.core import report as reports
 from lab.kernels import __main__ as command
@@ -29,201 +21,7 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO / 'doc/source/_ext'))
 import kernels_table  # noqa: E402
 
-PACKAGE = REPO / 'packaging/dkms'
 INIT = (REPO / 'lab/kernels/init.sh').read_text()
-DRIVER = ('drivers/md/dm-clone-target.c', 'drivers/md/dm-clone-metadata.c',
-          'drivers/md/dm-clone-metadata.h', 'drivers/md/dm.h',
-          'drivers/md/persistent-data/dm-bitset.h')
-OTHERS = ('drivers/md/dm-crypt.c', 'drivers/md/bcache/util.h', 'README')
-
-
-@testtools.skipUnless(shutil.which('xz'), 'needs xz')
-@ddt.ddt
-class PrepareTest(testtools.TestCase):
-    """What DKMS runs before a build, on a machine that is a directory."""
-
-    def setUp(self):
-        super().setUp()
-        self.path = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
-        for name in ('bin', 'build', 'usr/src', 'var/lib/dpkg', 'etc/default',
-                     'var/cache/cinder-localclone-dkms'):
-            (self.path / name).mkdir(parents=True)
-        (self.path / 'var/lib/dpkg/status').touch()
-        self.versions(**{'linux-headers-6.1.0-57-amd64': '6.1.192-3',
-                         'linux-source-6.1': '6.1.192-3'})
-
-    def versions(self, **versions):
-        """The installed packages, for dpkg-query."""
-        script = self.path / 'bin/dpkg-query'
-        script.write_text('#!/bin/sh\nfor name; do :; done\ncase $name in\n%s'
-                          '*) exit 1;;\nesac\n' % ''.join(
-                              '%s) printf %s;;\n' % each
-                              for each in versions.items()))
-        script.chmod(0o755)
-
-    def archive(self, name, files=DRIVER + OTHERS, top='linux-source-6.1'):
-        path = self.path / name
-        with tarfile.open(path, 'w:xz') as tar:
-            for each in files:
-                member = tarfile.TarInfo('%s/%s' % (top, each))
-                member.size = len(each)
-                tar.addfile(member, io.BytesIO(each.encode()))
-        return path
-
-    def prepare(self, *words, kernel='6.1.0-57-amd64'):
-        """Its exit code, and what it printed."""
-        done = subprocess.run(
-            ['sh', PACKAGE / 'prepare', *words, kernel],
-            cwd=self.path / 'build', stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, timeout=60,
-            env={'PATH': '%s:/usr/sbin:/usr/bin:/bin' % (self.path / 'bin'),
-                 'LOCALCLONE_ROOT': str(self.path)})
-        return done.returncode, done.stdout
-
-    @property
-    def taken(self):
-        build = self.path / 'build'
-        return {str(path.relative_to(build)) for path in build.rglob('*')
-                if path.is_file()}
-
-    def lacks(self, reason, how, **more):
-        """It fails, and says why at both places."""
-        code, printed = self.prepare(**more)
-        self.assertEqual(1, code, printed)
-        self.assertEqual('cinder-localclone-dkms: %s\n    %s\n' % (
-            reason, how.replace('ROOT', str(self.path))), printed)
-        self.assertEqual(printed, (self.path / 'build/missing').read_text())
-        self.assertEqual({'missing'}, self.taken)
-
-    def test_driver_is_taken_and_nothing_else(self):
-        self.archive('usr/src/linux-source-6.1.tar.xz')
-        (self.path / 'build/missing').write_text('of an earlier build')
-        code, printed = self.prepare()
-        self.assertEqual(0, code, printed)
-        self.assertEqual({each.removeprefix('drivers/md/')
-                          for each in DRIVER}, self.taken)
-        self.assertEqual('drivers/md/dm.h',
-                         (self.path / 'build/dm.h').read_text())
-
-    def test_find_only_prints(self):
-        path = self.archive('usr/src/linux-source-6.1.tar.xz')
-        self.assertEqual((0, '%s\n' % path), self.prepare('--find'))
-        self.assertEqual(set(), self.taken)
-
-    def test_no_source(self):
-        self.lacks('the source of kernel 6.1.0-57-amd64 is not installed',
-                   'apt install linux-source-6.1')
-
-    def test_no_headers(self):
-        self.archive('usr/src/linux-source-6.1.tar.xz')
-        self.lacks('the headers of kernel 6.1.0-56-amd64 are not installed',
-                   'apt install linux-headers-6.1.0-56-amd64',
-                   kernel='6.1.0-56-amd64')
-
-    @ddt.data('6.1.190-1', '6.1.19-3', '6.12.192-3')
-    def test_source_of_another_version(self, version):
-        self.archive('usr/src/linux-source-6.1.tar.xz')
-        self.versions(**{'linux-headers-6.1.0-57-amd64': '6.1.192-3',
-                         'linux-source-6.1': version})
-        self.lacks('linux-source-6.1 is of %s, kernel 6.1.0-57-amd64 of '
-                   '6.1.192-3' % version,
-                   'cd ROOT/var/cache/cinder-localclone-dkms; apt-get '
-                   'download linux-source-6.1=6.1.192-3')
-
-    def test_source_of_another_revision(self):
-        self.archive('usr/src/linux-source-6.1.tar.xz')
-        self.versions(**{'linux-headers-6.1.0-57-amd64': '6.1.192-3',
-                         'linux-source-6.1': '6.1.192-1'})
-        self.assertEqual(0, self.prepare()[0])
-
-    def test_downloaded_source_of_the_version(self):
-        self.archive('usr/src/linux-source-6.1.tar.xz')
-        self.versions(**{'linux-headers-6.1.0-57-amd64': '6.1.192-3',
-                         'linux-source-6.1': '6.1.194-1'})
-        path = self.path / ('var/cache/cinder-localclone-dkms/'
-                            'linux-source-6.1_6.1.192-3_all.deb')
-        path.touch()
-        self.assertEqual((0, '%s\n' % path), self.prepare('--find'))
-
-    def test_series_is_whole(self):
-        self.archive('usr/src/linux-source-6.1.tar.xz')
-        self.versions(**{'linux-headers-6.12.118+deb13-amd64': '6.12.118-1',
-                         'linux-source-6.1': '6.1.192-3'})
-        self.lacks('the source of kernel 6.12.118+deb13-amd64 is not '
-                   'installed', 'apt install linux-source-6.12',
-                   kernel='6.12.118+deb13-amd64')
-
-    @ddt.data('dm-clone-target.c', 'dm-clone-metadata.c')
-    def test_source_without_the_driver(self, name):
-        path = self.archive('usr/src/linux-source-6.1.tar.xz', [
-            each for each in DRIVER + OTHERS if not each.endswith(name)])
-        code, printed = self.prepare()
-        self.assertEqual(1, code)
-        self.assertIn('%s can\'t be read, or lacks the files of dm-clone'
-                      % path, printed)
-
-    def settings(self, path):
-        (self.path / 'etc/default/cinder-localclone-dkms').write_text(
-            'LOCALCLONE_KERNEL_SOURCE=%s\n' % path)
-
-    def test_directory_of_another_kernel(self):
-        for each in DRIVER + OTHERS:
-            path = self.path / 'linux' / each
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(each)
-        self.settings(self.path / 'linux')
-        code, printed = self.prepare(kernel='6.18.44')
-        self.assertEqual(0, code, printed)
-        self.assertEqual({each.removeprefix('drivers/md/')
-                          for each in DRIVER}, self.taken)
-
-    def test_archive_of_another_kernel(self):
-        self.settings(self.archive('linux.tar.xz', top='linux-6.18.44'))
-        self.assertEqual(0, self.prepare(kernel='6.18.44')[0])
-
-    def test_setting_that_names_nothing(self):
-        self.settings('/nowhere')
-        self.lacks('/nowhere does not exist', 'correct '
-                   'LOCALCLONE_KERNEL_SOURCE in ROOT/etc/default/'
-                   'cinder-localclone-dkms', kernel='6.18.44')
-
-
-class PackageTest(testtools.TestCase):
-
-    def test_versions_agree(self):
-        found = {name: set(re.findall(pattern, (PACKAGE / name).read_text()))
-                 for name, pattern in (
-                     ('dkms.conf', r'PACKAGE_VERSION="(.*)"'),
-                     ('debian/changelog', r'(?m)^\S+ \((.*)\)'),
-                     ('debian/install', r'cinder-localclone-(\d\S+)'),
-                     ('debian/postinst', r'cinder-localclone/(\d\S+)'),
-                     ('debian/prerm', r'cinder-localclone/(\d[\d.]+)'),
-                     ('cinder-localclone-dkms.spec', r'Version: (.*)'))}
-        self.assertEqual(dict.fromkeys(found, {version.VERSION}), found)
-
-    def test_no_source_of_the_kernel(self):
-        self.assertEqual([], [
-            str(path) for path in PACKAGE.rglob('*')
-            if path.suffix in ('.c', '.h', '.ko', '.patch')])
-
-    def test_commands_of_the_table_are_for_its_packages(self):
-        spec = (PACKAGE / 'cinder-localclone-dkms.spec').read_text()
-        control = (PACKAGE / 'debian/control').read_text()
-        self.assertIn('\nPackage: %s\n' % kernels.DKMS, control)
-        self.assertIn('\nName: %s\n' % kernels.DKMS, spec)
-
-    def test_how_to(self):
-        how_to = runpy.run_path(str(PACKAGE / 'how-to'))
-        self.assertEqual(
-            {'ID': 'rocky', 'VERSION_ID': '9.4', 'NAME': 'Rocky Linux'},
-            how_to['fields']('# x=1\nID="rocky"\nVERSION_ID=9.4\n'
-                             '\nNAME="Rocky Linux"\n'))
-        done = subprocess.run(
-            [sys.executable, PACKAGE / 'how-to', '--kernel',
-             '6.1.0-57-amd64'], input='ID=debian\nVERSION_ID="12"\n',
-            text=True, stdout=subprocess.PIPE, timeout=60,
-            env={'PATH': os.environ['PATH']})
-        self.assertEqual(kernels.DEB + '\n', done.stdout)
 
 
 class TableTest(testtools.TestCase):
