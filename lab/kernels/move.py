@@ -98,7 +98,7 @@ class Move:
         self.copied(disk, self.n1, self.n2)
         self.same('destination, on node2, all local',
                   disk.verify(self.n2)['digest'], wanted)
-        # No cache of the node is between the disk and this.
+        # By a handle that was created again.
         disk.detach(self.n2)
         disk.attach(self.n2)
         self.same('the same after a detach and an attach',

@@ -3,7 +3,6 @@
 
 import io
 import os
-import pathlib
 import re
 import runpy
 import shutil
