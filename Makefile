@@ -43,8 +43,9 @@ devstack: python3 ; $(LABRUN) lab.install devstack $(NAMED) --checkout '$(DEVSTA
 ansible: python3 ; $(LABRUN) lab.install ansible $(NAMED) $(if $(KEEP),--keep)
 # The installation page, word for word
 install-page: python3 ; $(LABRUN) lab.install install-page $(NAMED) $(if $(KEEP),--keep)
-# ONLY=REGEX releases like it, 'Debian 12'; SEED= of the content
-kernels: python3 ; $(LABRUN) lab.kernels $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED))
+# ONLY=REGEX releases like it, 'Debian 12'; SEED= of the content; EXPORT=DIR:
+# leave the updated kernels there; MOVE=1: then a whole move in a lab
+kernels: python3 ; $(LABRUN) lab.kernels $(if $(ONLY),--only '$(ONLY)') $(if $(SEED),--seed $(SEED)) $(if $(EXPORT),--export '$(EXPORT)') $(if $(MOVE),--move)
 # ONLY=REGEX mutants like it, LIST=1, SAMPLE=N every Nth, RESUME=FILE goes on
 mutations: anypython ; $(ANYRUN) tests.mutation $(if $(LIST),--list) $(if $(ONLY),--only '$(ONLY)') $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(RESUME),--resume $(RESUME)) $(if $(SCORE),--score $(SCORE))
 # SEED= the first (SCHEDULES=N from it on, MINUTES= at most; alone: this one,

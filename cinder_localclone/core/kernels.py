@@ -88,19 +88,27 @@ _UBUNTU = ('Flavours other than generic were not looked at. The list of '
 _UBUNTU_LIO = ('ISCSI_TARGET from the exported symbols of Proxmox\'s '
                'kernel, built from Ubuntu\'s tree.')
 _RED_HAT = 'Its own file was not seen. '
+_DEBIAN = 'The flavours cloud and rt are the same.'
+# Not the kernels of others: ELRepo's (6.1.x.el9.elrepo), Oracle's (el9uek).
+_EL9, _EL10 = r'^5\.14\.0-.*\.el9[._]', r'^6\.12\.0-.*\.el10[._]'
 
 KERNELS = (
-    Kernel('Debian 12', ('debian',), ('12',), r'^6\.1\.0-\d+-',
+    Kernel('Debian 12', ('debian',), ('12',),
+           r'^6\.1\.0-\d+-(cloud-|rt-)?(amd64|arm64)$',
            '6.1.192-3', NO, NO, YES, YES, '', DEB,
            'linux-image-6.1.0-57-amd64: /boot/config-6.1.0-57-amd64',
-           '2026-11-26',
-           remark='The kernel of bookworm-backports (6.12.95-1~bpo12+1) '
-           'lacks dm-clone, too.'),
-    Kernel('Debian 13', ('debian',), ('13',), r'^6\.12\.\d+\+deb1[23]',
+           '2026-11-26', remark=_DEBIAN),
+    Kernel('Debian 12, Linux 6.12', ('debian',), ('12',),
+           r'^6\.12\.\d+\+(deb|bpo)12-', '6.12.117-1~deb12u1', NO, NO, YES,
+           YES, '', DEB, 'linux-config-6.12: /usr/src/linux-config-6.12/'
+           'config.amd64_none_amd64.xz', '2026-11-14', remark=_DEBIAN +
+           ' From bookworm-security.'),
+    Kernel('Debian 13', ('debian',), ('13',), r'^6\.12\.\d+\+deb13-',
            '6.12.118-1', NO, NO, YES, YES, '', DEB,
            'linux-image-6.12.118+deb13-amd64: '
            '/boot/config-6.12.118+deb13-amd64', '2026-11-20',
-           remark='Alternative: the kernel of trixie-backports.'),
+           remark=_DEBIAN + ' Alternative: the kernel of '
+           'trixie-backports.'),
     Kernel('Debian 13, trixie-backports', ('debian',), ('13',),
            r'^7\.\d+\.\d+\+deb13', '7.3.4-1~bpo13+1', YES, NO, YES, YES,
            'linux-modules-7.3.4+deb13-amd64',
@@ -133,23 +141,24 @@ KERNELS = (
            'not known (its tree: 2025.07.04 or later)',
            remark='Flavours other than generic were not looked at. '
            'linux-modules-extra was dropped in 6.15. ' + _UBUNTU_LIO),
-    Kernel('Rocky Linux 9', ('rocky',), ('9',), r'\.el9',
+    Kernel('Rocky Linux 9', ('rocky',), ('9',), _EL9,
            '5.14.0-284.30.1.el9_2.92ciq_lts.3.1', NO, NO, YES, YES, '', RPM,
            'SOURCES/kernel-x86_64-rhel.config of ciq-rocky-lts/kernel '
            'd55abe0', '2024-12-13',
            remark='The long-term kernel of Rocky Linux 9.2 by CIQ.'),
-    Kernel('OpenELA 9', ('openela',), ('9',), r'\.el9',
+    Kernel('OpenELA 9', ('openela',), ('9',), _EL9,
            '5.14.0-362.24.1.el9_3', NO, NO, YES, YES, '', RPM,
            'SOURCES/kernel-x86_64-rhel.config of openela-main/kernel 734d02e',
            '2024-03-14'),
     Kernel('RHEL 9, AlmaLinux 9, CentOS Stream 9',
-           ('rhel', 'almalinux', 'centos'), ('9',), r'\.el9', '', UNKNOWN,
-           UNKNOWN, UNKNOWN, UNKNOWN, '', RPM, '', '',
-           remark=_RED_HAT + 'Rocky Linux and OpenELA, made from Red Hat\'s '
-           'sources, lack dm-clone.'),
+           ('rhel', 'almalinux', 'centos'), ('9',), _EL9,
+           '5.14.0-284.11.1.el9_2; CentOS Stream: 5.14.0-316.el9', NO, NO,
+           YES, YES, '', RPM, 'kernel-x86_64-rhel.config of gencoo/kernel, a '
+           'copy of their repositories: 827e1bb (RHEL, published by CentOS), '
+           '194fdf3 (AlmaLinux), 70ed862 (CentOS Stream)', '2023-05-19'),
     Kernel('RHEL 10, Rocky Linux 10, AlmaLinux 10, CentOS Stream 10',
            ('rhel', 'rocky', 'almalinux', 'centos', 'openela'), ('10',),
-           r'\.el10', '', UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, '', RPM,
+           _EL10, '', UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, '', RPM,
            '', '', remark=_RED_HAT + 'OpenELA\'s file for another '
            'architecture lacks dm-clone and dm-ebs, and has dm-integrity and '
            'LIO (SOURCES/kernel-riscv64-rhel.config of openela-main/kernel '

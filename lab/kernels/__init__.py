@@ -7,5 +7,7 @@
 * ``machine`` boots a kernel under QEMU, without KVM, on disks that lose
   unflushed writes in a power cut. ``init.sh`` is its first process.
 * ``content`` knows what a clone must contain.
+* ``move`` compares the whole content of a volume that moves between two nodes
+  of a lab with such a kernel.
 * ``__main__`` runs all of it and prints the table.
 """

@@ -2,20 +2,25 @@
 """Run ``make kernels``."""
 
 import argparse
+import os
 import pathlib
 import random
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 
+from lab.core import kernel as kernels
 from lab.core import process
 from lab.core import report as reports
 from lab.kernels import machine
 from lab.kernels import root as roots
 
 OK = 'ok '
+#: Seconds for two nodes without KVM, and two moves between them.
+MOVE_TIMEOUT = 2 * 3600
 
 
 class Plain:
@@ -51,7 +56,7 @@ def _boot(root, kernel, work, report, seed):
                  '; '.join(map(str, wrong[:5])))
 
 
-def _release(release, work, report, seed, export):
+def _release(release, work, report, seed, export, move):
     """The package on a release, before and after an update of its kernel."""
     report.part = release.name
     with report.doing('root file system'):
@@ -67,17 +72,40 @@ def _release(release, work, report, seed, export):
     _check_module(root, old, report)
     _boot(root, old, work / 'old', report, seed)
     report.part = release.name
-    with report.doing('update of the kernel'):
-        root.update()
+    # A module that can't be built must not stop the packages of the kernel.
+    with report.doing('update of the kernel, without its source'):
+        root.update(*(each for each in roots.KERNEL if each != roots.SOURCE))
     new = root.kernels()[-1]
     report.check('another kernel: %s (%s)' % (new, root.version(new)),
                  new != old)
+    status = root.status(new)
+    report.check('%s: the missing source is named' % new,
+                 'MISSING  linux-source-' in status, status)
+    with report.doing('its source arrives'):
+        root.update(roots.SOURCE)
     _check_module(root, new, report)
     _boot(root, new, work / 'new', report, seed + 1)
     report.part = release.name
-    if export:
+    if export or move:
         with report.doing('kernel and modules for a lab') as row:
-            row.detail = str(root.export(new, export))
+            row.detail = str(root.export(new, export or work / 'export'))
+        if move:
+            report.part = 'Linux ' + root.version(new)
+            _move(pathlib.Path(row.detail), report)
+
+
+def _move(kernel, report):
+    """A whole move between two nodes with a kernel; it prints its table."""
+    began = time.monotonic()
+    try:
+        code = subprocess.run(
+            [sys.executable, '-m', 'lab.kernels.move'], timeout=MOVE_TIMEOUT,
+            env=dict(os.environ, **{kernels.CHOICE: str(kernel)})).returncode
+    except subprocess.TimeoutExpired:
+        code = 'not done within %d s' % MOVE_TIMEOUT
+    report.check('a whole move between two nodes, by its digest', code == 0,
+                 '%.0f s' % (time.monotonic() - began) if code == 0
+                 else 'exit code: %s' % code)
 
 
 def _check_module(root, kernel, report):
@@ -102,6 +130,9 @@ def main() -> int:
         '--export', type=pathlib.Path, metavar='DIR', help='leave each '
         'updated kernel with its modules there, for the nodes of a lab '
         '(LOCALCLONE_LAB_KERNEL=DIR/VERSION)')
+    parser.add_argument(
+        '--move', action='store_true', help='then move a volume between two '
+        'nodes of a lab with each updated kernel')
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     seed = options.seed or random.randrange(1 << 31)
@@ -116,7 +147,7 @@ def main() -> int:
                         prefix='lc-kernels-', dir='/var/tmp') as directory:
                     try:
                         _release(release, pathlib.Path(directory), report,
-                                 seed, options.export)
+                                 seed, options.export, options.move)
                     except reports.Failed:
                         pass
     except process.LabError as exc:

@@ -27,7 +27,8 @@ BUILD_TIMEOUT = 900
 #: What a node has before: the tools of this suite, and DKMS.
 TOOLS = ('busybox-static', 'cpio', 'debhelper', 'dkms', 'dmsetup', 'dpkg-dev',
          'gcc', 'kmod', 'libc6-dev', 'make', 'mokutil', 'openssl', 'xz-utils')
-KERNEL = ('linux-image-amd64', 'linux-headers-amd64', 'linux-source')
+SOURCE = 'linux-source'
+KERNEL = ('linux-image-amd64', 'linux-headers-amd64', SOURCE)
 #: In a process namespace of its own: all that it has started ends with it.
 ENTER = ('unshare', '--mount', '--pid', '--fork', '--kill-child', 'sh', '-ec')
 APT = ('apt-get', '-y', '-qq', '--no-install-recommends',
@@ -157,14 +158,17 @@ class Root:
         return self.run('%s install %s' % (shlex.join(APT), package),
                         APT_TIMEOUT)
 
-    def update(self) -> None:
-        """Install the updates of the release, with a new kernel."""
+    def update(self, *packages: str) -> None:
+        """Install the updates of packages, as an operator does.
+
+        :raises LabError: if a package is not configured afterwards
+        """
         path = self.work / 'upper/etc/apt/sources.list'
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_sources(self.release, self.mirror, '', '-security'))
-        self.run('apt-get -qq update; %s install %s' % (
+        self.run('apt-get -qq update; %s install %s; test -z "$(dpkg -C)"' % (
             shlex.join([*APT, '-o', 'APT::Keep-Downloaded-Packages=1']),
-            ' '.join(KERNEL)), APT_TIMEOUT)
+            ' '.join(packages)), APT_TIMEOUT)
 
     def module(self, kernel: str) -> dict[str, str]:
         """What modinfo(8) says of the kernel's dm-clone; {} without."""

@@ -55,6 +55,20 @@ class RoleTest(testtools.TestCase):
             if 'localclone_cinder_conf' in str(task):
                 self.assertIs(False, task.get('diff'), task['name'])
 
+    def test_a_rejected_module_names_its_reason(self):
+        task, = [each for each in self.tasks if 'fail_msg' in each.get(
+            'ansible.builtin.assert', {}) and 'dm-clone' in each['name']]
+        text = task['ansible.builtin.assert']['fail_msg']
+        order = [text.index(each) for each in (
+            'localclone_clone_built.stderr', 'localclone_clone_status.stdout',
+            'localclone_how_to.stdout')]
+        self.assertEqual(sorted(order), order)
+        asked, = [each for each in self.tasks if each.get(
+            'register') == 'localclone_clone_status']
+        self.assertEqual('cinder-localclone-dkms',
+                         asked['ansible.builtin.command'])
+        self.assertIs(False, asked['failed_when'])
+
     def test_every_handler_is_there(self):
         handlers = {each['name'] for each in yaml.safe_load(
             (ROLE / 'handlers/main.yml').read_text())}
@@ -150,6 +164,13 @@ class Plays:
         self.assertIn('has no dm-clone, so no volume can move to this host. ',
                       ' '.join(printed.split()))
         self.assertEqual({}, self.machine.volume_groups)
+        # Its package, if it is there, knows better.
+        self.machine.write('bin/cinder-localclone-dkms', (
+            '#!/bin/sh\necho MISSING the key is not enrolled\nexit 1\n'))
+        (self.machine.path / 'bin/cinder-localclone-dkms').chmod(0o755)
+        printed, _changed, failed = self.play()
+        self.assertEqual(1, failed, printed)
+        self.assertIn('MISSING the key is not enrolled', printed)
         printed, _changed, failed = self.play(
             localclone_require_clone='false')
         self.assertEqual(0, failed, printed)

@@ -1,229 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package that builds dm-clone, its table, and ``make kernels``."""
+"""The table of stock kernels, and ``make kernels``."""
 
-import io
-import os
+import hashlib
 import pathlib
 import re
-import runpy
-import shutil
 import subprocess
 import sys
-import tarfile
 from unittest import mock
 
-import ddt
 import fixtures
 import testtools
 
 from cinder_localclone.core import kernels
-from cinder_localclone.core import version
 from lab.core import process
 from lab.core import report as reports
 from lab.kernels import __main__ as command
 from lab.kernels import content
 from lab.kernels import machine
+from lab.kernels import move
 from lab.kernels import root
+from lab.scenarios import payload
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO / 'doc/source/_ext'))
 import kernels_table  # noqa: E402
 
-PACKAGE = REPO / 'packaging/dkms'
 INIT = (REPO / 'lab/kernels/init.sh').read_text()
-DRIVER = ('drivers/md/dm-clone-target.c', 'drivers/md/dm-clone-metadata.c',
-          'drivers/md/dm-clone-metadata.h', 'drivers/md/dm.h',
-          'drivers/md/persistent-data/dm-bitset.h')
-OTHERS = ('drivers/md/dm-crypt.c', 'drivers/md/bcache/util.h', 'README')
-
-
-@testtools.skipUnless(shutil.which('xz'), 'needs xz')
-@ddt.ddt
-class PrepareTest(testtools.TestCase):
-    """What DKMS runs before a build, on a machine that is a directory."""
-
-    def setUp(self):
-        super().setUp()
-        self.path = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
-        for name in ('bin', 'build', 'usr/src', 'var/lib/dpkg', 'etc/default',
-                     'var/cache/cinder-localclone-dkms'):
-            (self.path / name).mkdir(parents=True)
-        (self.path / 'var/lib/dpkg/status').touch()
-        self.versions(**{'linux-headers-6.1.0-57-amd64': '6.1.192-3',
-                         'linux-source-6.1': '6.1.192-3'})
-
-    def versions(self, **versions):
-        """The installed packages, for dpkg-query."""
-        script = self.path / 'bin/dpkg-query'
-        script.write_text('#!/bin/sh\nfor name; do :; done\ncase $name in\n%s'
-                          '*) exit 1;;\nesac\n' % ''.join(
-                              '%s) printf %s;;\n' % each
-                              for each in versions.items()))
-        script.chmod(0o755)
-
-    def archive(self, name, files=DRIVER + OTHERS, top='linux-source-6.1'):
-        path = self.path / name
-        with tarfile.open(path, 'w:xz') as tar:
-            for each in files:
-                member = tarfile.TarInfo('%s/%s' % (top, each))
-                member.size = len(each)
-                tar.addfile(member, io.BytesIO(each.encode()))
-        return path
-
-    def prepare(self, *words, kernel='6.1.0-57-amd64'):
-        """Its exit code, and what it printed."""
-        done = subprocess.run(
-            ['sh', PACKAGE / 'prepare', *words, kernel],
-            cwd=self.path / 'build', stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, timeout=60,
-            env={'PATH': '%s:/usr/sbin:/usr/bin:/bin' % (self.path / 'bin'),
-                 'LOCALCLONE_ROOT': str(self.path)})
-        return done.returncode, done.stdout
-
-    @property
-    def taken(self):
-        build = self.path / 'build'
-        return {str(path.relative_to(build)) for path in build.rglob('*')
-                if path.is_file()}
-
-    def lacks(self, reason, how, **more):
-        """It fails, and says why at both places."""
-        code, printed = self.prepare(**more)
-        self.assertEqual(1, code, printed)
-        self.assertEqual('cinder-localclone-dkms: %s\n    %s\n' % (
-            reason, how.replace('ROOT', str(self.path))), printed)
-        self.assertEqual(printed, (self.path / 'build/missing').read_text())
-        self.assertEqual({'missing'}, self.taken)
-
-    def test_driver_is_taken_and_nothing_else(self):
-        self.archive('usr/src/linux-source-6.1.tar.xz')
-        (self.path / 'build/missing').write_text('of an earlier build')
-        code, printed = self.prepare()
-        self.assertEqual(0, code, printed)
-        self.assertEqual({each.removeprefix('drivers/md/')
-                          for each in DRIVER}, self.taken)
-        self.assertEqual('drivers/md/dm.h',
-                         (self.path / 'build/dm.h').read_text())
-
-    def test_find_only_prints(self):
-        path = self.archive('usr/src/linux-source-6.1.tar.xz')
-        self.assertEqual((0, '%s\n' % path), self.prepare('--find'))
-        self.assertEqual(set(), self.taken)
-
-    def test_no_source(self):
-        self.lacks('the source of kernel 6.1.0-57-amd64 is not installed',
-                   'apt install linux-source-6.1')
-
-    def test_no_headers(self):
-        self.archive('usr/src/linux-source-6.1.tar.xz')
-        self.lacks('the headers of kernel 6.1.0-56-amd64 are not installed',
-                   'apt install linux-headers-6.1.0-56-amd64',
-                   kernel='6.1.0-56-amd64')
-
-    @ddt.data('6.1.190-1', '6.1.19-3', '6.12.192-3')
-    def test_source_of_another_version(self, version):
-        self.archive('usr/src/linux-source-6.1.tar.xz')
-        self.versions(**{'linux-headers-6.1.0-57-amd64': '6.1.192-3',
-                         'linux-source-6.1': version})
-        self.lacks('linux-source-6.1 is of %s, kernel 6.1.0-57-amd64 of '
-                   '6.1.192-3' % version,
-                   'cd ROOT/var/cache/cinder-localclone-dkms; apt-get '
-                   'download linux-source-6.1=6.1.192-3')
-
-    def test_source_of_another_revision(self):
-        self.archive('usr/src/linux-source-6.1.tar.xz')
-        self.versions(**{'linux-headers-6.1.0-57-amd64': '6.1.192-3',
-                         'linux-source-6.1': '6.1.192-1'})
-        self.assertEqual(0, self.prepare()[0])
-
-    def test_downloaded_source_of_the_version(self):
-        self.archive('usr/src/linux-source-6.1.tar.xz')
-        self.versions(**{'linux-headers-6.1.0-57-amd64': '6.1.192-3',
-                         'linux-source-6.1': '6.1.194-1'})
-        path = self.path / ('var/cache/cinder-localclone-dkms/'
-                            'linux-source-6.1_6.1.192-3_all.deb')
-        path.touch()
-        self.assertEqual((0, '%s\n' % path), self.prepare('--find'))
-
-    def test_series_is_whole(self):
-        self.archive('usr/src/linux-source-6.1.tar.xz')
-        self.versions(**{'linux-headers-6.12.118+deb13-amd64': '6.12.118-1',
-                         'linux-source-6.1': '6.1.192-3'})
-        self.lacks('the source of kernel 6.12.118+deb13-amd64 is not '
-                   'installed', 'apt install linux-source-6.12',
-                   kernel='6.12.118+deb13-amd64')
-
-    @ddt.data('dm-clone-target.c', 'dm-clone-metadata.c')
-    def test_source_without_the_driver(self, name):
-        path = self.archive('usr/src/linux-source-6.1.tar.xz', [
-            each for each in DRIVER + OTHERS if not each.endswith(name)])
-        code, printed = self.prepare()
-        self.assertEqual(1, code)
-        self.assertIn('%s can\'t be read, or lacks the files of dm-clone'
-                      % path, printed)
-
-    def settings(self, path):
-        (self.path / 'etc/default/cinder-localclone-dkms').write_text(
-            'LOCALCLONE_KERNEL_SOURCE=%s\n' % path)
-
-    def test_directory_of_another_kernel(self):
-        for each in DRIVER + OTHERS:
-            path = self.path / 'linux' / each
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(each)
-        self.settings(self.path / 'linux')
-        code, printed = self.prepare(kernel='6.18.44')
-        self.assertEqual(0, code, printed)
-        self.assertEqual({each.removeprefix('drivers/md/')
-                          for each in DRIVER}, self.taken)
-
-    def test_archive_of_another_kernel(self):
-        self.settings(self.archive('linux.tar.xz', top='linux-6.18.44'))
-        self.assertEqual(0, self.prepare(kernel='6.18.44')[0])
-
-    def test_setting_that_names_nothing(self):
-        self.settings('/nowhere')
-        self.lacks('/nowhere does not exist', 'correct '
-                   'LOCALCLONE_KERNEL_SOURCE in ROOT/etc/default/'
-                   'cinder-localclone-dkms', kernel='6.18.44')
-
-
-class PackageTest(testtools.TestCase):
-
-    def test_versions_agree(self):
-        found = {name: set(re.findall(pattern, (PACKAGE / name).read_text()))
-                 for name, pattern in (
-                     ('dkms.conf', r'PACKAGE_VERSION="(.*)"'),
-                     ('debian/changelog', r'(?m)^\S+ \((.*)\)'),
-                     ('debian/install', r'cinder-localclone-(\d\S+)'),
-                     ('debian/postinst', r'cinder-localclone/(\d\S+)'),
-                     ('debian/prerm', r'cinder-localclone/(\d[\d.]+)'),
-                     ('cinder-localclone-dkms.spec', r'Version: (.*)'))}
-        self.assertEqual(dict.fromkeys(found, {version.VERSION}), found)
-
-    def test_no_source_of_the_kernel(self):
-        self.assertEqual([], [
-            str(path) for path in PACKAGE.rglob('*')
-            if path.suffix in ('.c', '.h', '.ko', '.patch')])
-
-    def test_commands_of_the_table_are_for_its_packages(self):
-        spec = (PACKAGE / 'cinder-localclone-dkms.spec').read_text()
-        control = (PACKAGE / 'debian/control').read_text()
-        self.assertIn('\nPackage: %s\n' % kernels.DKMS, control)
-        self.assertIn('\nName: %s\n' % kernels.DKMS, spec)
-
-    def test_how_to(self):
-        how_to = runpy.run_path(str(PACKAGE / 'how-to'))
-        self.assertEqual(
-            {'ID': 'rocky', 'VERSION_ID': '9.4', 'NAME': 'Rocky Linux'},
-            how_to['fields']('# x=1\nID="rocky"\nVERSION_ID=9.4\n'
-                             '\nNAME="Rocky Linux"\n'))
-        done = subprocess.run(
-            [sys.executable, PACKAGE / 'how-to', '--kernel',
-             '6.1.0-57-amd64'], input='ID=debian\nVERSION_ID="12"\n',
-            text=True, stdout=subprocess.PIPE, timeout=60,
-            env={'PATH': os.environ['PATH']})
-        self.assertEqual(kernels.DEB + '\n', done.stdout)
 
 
 class TableTest(testtools.TestCase):
@@ -413,3 +215,189 @@ class CommandTest(testtools.TestCase):
         names = {each.name: each for each in kernels.KERNELS}
         for each in root.RELEASES:
             self.assertIs(kernels.NO, names[each.name].clone)
+
+    def release(self, status, **modules):
+        """Install, and update the kernel; what has failed."""
+        self.useFixture(fixtures.MockPatchObject(
+            command.roots, 'Root', return_value=self.root))
+        self.useFixture(fixtures.MockPatchObject(command, '_boot'))
+        self.root.kernels.side_effect = [['6.1.0-51'], ['6.1.0-57']]
+        self.root.configured.return_value = ''
+        self.root.status.return_value = status
+        self.root.module.return_value = {
+            'filename': '/updates/dkms/x', 'signer': 'x', **modules}
+        command._release(root.RELEASES[0], self.path, self.report, 1, None,
+                         False)
+        return [row.what for row in self.report.rows
+                if row.verdict == reports.FAILED]
+
+    def test_update_of_the_kernel_before_its_source(self):
+        self.assertEqual([], self.release(
+            'MISSING  linux-source-6.1 is of 6.1.176-1, kernel ...'))
+        self.assertEqual([
+            mock.call('linux-image-amd64', 'linux-headers-amd64'),
+            mock.call('linux-source')], self.root.update.call_args_list)
+
+    def test_a_missing_source_that_is_not_named(self):
+        self.assertEqual(['6.1.0-57: the missing source is named'],
+                         self.release('ok'))
+
+    def test_a_module_that_is_the_kernels_own_or_not_signed(self):
+        for wrong in ({'filename': '/kernel/x'}, {'signer': ''}):
+            self.assertEqual(2, len(self.release(
+                'MISSING  linux-source-6.1', **wrong)))
+            self.report.rows.clear()
+
+    def test_a_whole_move(self):
+        """It runs with the kernel that was updated."""
+        run = self.useFixture(fixtures.MockPatchObject(
+            command.subprocess, 'run', return_value=mock.Mock(
+                returncode=0))).mock
+        command._move(self.path / '6.1', self.report)
+        self.assertEqual(str(self.path / '6.1'),
+                         run.call_args.kwargs['env']['LOCALCLONE_LAB_KERNEL'])
+        self.assertEqual([reports.OK], [
+            row.verdict for row in self.report.rows])
+        run.return_value.returncode = 1
+        command._move(self.path / '6.1', self.report)
+        run.side_effect = subprocess.TimeoutExpired('x', 1)
+        command._move(self.path / '6.1', self.report)
+        self.assertEqual([reports.FAILED] * 2, [
+            row.verdict for row in self.report.rows[1:]])
+
+
+class MoveTest(testtools.TestCase):
+    """The whole content of a volume; no lab."""
+
+    content = {'mib': 5, 'fills': [[0, 3, 'a'], [1, 1, 'b']], 'areas': [],
+               'acknowledged': {}}
+
+    def setUp(self):
+        super().setUp()
+        self.report = reports.Report(mock.Mock(), 't')
+        self.node = mock.Mock()
+        self.node.name = 'node1'
+        self.lab = mock.Mock(
+            nodes={'node1': self.node, 'node2': self.node},
+            settings={'kernel': {'initrd': 'x', 'release': '6.1.0-57'}})
+        self.move = move.Move(self.lab, self.report)
+        self.disk = mock.Mock(occupied=256)
+        self.disk.content.return_value = self.content
+        self.copied = self.useFixture(fixtures.MockPatchObject(
+            self.move, 'copied')).mock
+
+    def verdicts(self):
+        return [row.verdict for row in self.report.rows if row.verdict]
+
+    def test_digest_of_fills_and_holes(self):
+        wanted = hashlib.sha256()
+        for data in (payload.known('a', 0), payload.known('b', 0),
+                     payload.known('a', 2), bytes(payload.MIB),
+                     bytes(payload.MIB)):
+            wanted.update(data)
+        self.assertEqual(wanted.hexdigest(), move.expected(self.content))
+
+    def test_only_a_stock_kernel(self):
+        self.lab.settings['kernel'] = {'release': '6.1'}
+        self.assertRaises(process.LabError, self.move.run)
+
+    def test_kernel_of_a_node(self):
+        for release, file, taint, verdicts in (
+                ('6.1.0-57', '/lib/updates/dkms/dm-clone.ko', 'OE',
+                 [reports.OK] * 2),
+                ('6.1.0-56', '/lib/updates/dkms/dm-clone.ko', 'O',
+                 [reports.FAILED, reports.OK]),
+                ('6.1.0-57', '/lib/kernel/dm-clone.ko', 'O',
+                 [reports.OK, reports.FAILED]),
+                ('6.1.0-57', '/lib/updates/dkms/dm-clone.ko', '',
+                 [reports.OK, reports.FAILED])):
+            self.report.rows.clear()
+            self.node.run.side_effect = [
+                mock.Mock(stdout=release + '\n'),
+                mock.Mock(stdout='%s\nx%s\n' % (file, taint))]
+            self.move.check_kernel(self.node)
+            self.assertEqual(verdicts, self.verdicts())
+
+    def test_each_place_has_the_digest(self):
+        right = move.expected(self.content)
+        for wrong in (None, 0, 1, 2):
+            self.report.rows.clear()
+            self.disk.verify.side_effect = [
+                {'digest': 'x' if each == wrong else right}
+                for each in range(3)]
+            self.move.there(self.disk)
+            self.assertEqual([reports.FAILED if each == wrong else reports.OK
+                              for each in range(3)], self.verdicts())
+        self.copied.assert_called_with(self.disk, self.node, self.node)
+
+    def test_a_guest_that_wrote_nothing_proves_nothing(self):
+        self.useFixture(fixtures.MockPatchObject(move, 'WRITES', 0))
+        for blocks, verdict in ((7, reports.OK), (0, reports.FAILED)):
+            self.report.rows.clear()
+            self.disk.verify.return_value = {'blocks': blocks,
+                                             'digest': 'x' * 64}
+            self.move.back(self.disk)
+            self.assertEqual([verdict], self.verdicts())
+
+    def test_faults_of_the_kernel(self):
+        self.node.run.return_value.stdout = (
+            '[1.0] all is well\n[2.0] Oops: 0000\n'
+            '[3.0] device-mapper: clone: metadata\n')
+        self.assertEqual(2, len(self.move.faults(self.node)))
+
+
+class CopiedTest(testtools.TestCase):
+    """Of a move: what must hold when the volume lives on its new node."""
+
+    def setUp(self):
+        super().setUp()
+        self.report = reports.Report(mock.Mock(), 't')
+        self.observe = self.useFixture(fixtures.MockPatchObject(
+            move, 'observe')).mock
+        self.observe.clone_progress.return_value = (3, 16, 65536)
+        for name in ('leftovers', 'volume_lvs', 'move_records'):
+            getattr(self.observe, name).return_value = []
+        self.old, self.new = mock.Mock(), mock.Mock()
+        self.old.name, self.new.name = 'node1', 'node2'
+        self.disk = mock.Mock()
+        self.disk.home.return_value = 'node2'
+
+    def failed(self, **how):
+        self.report.rows.clear()
+        move.Move(mock.MagicMock(), self.report).copied(
+            self.disk, self.old, self.new, **how)
+        return [row.what for row in self.report.rows
+                if row.verdict == reports.FAILED]
+
+    def test_all_is_well(self):
+        self.assertEqual([], self.failed())
+        self.disk.start.assert_not_called()
+        self.assertEqual([], self.failed(writes=True))
+        self.disk.check_running.assert_called_once_with()
+
+    def test_a_copy_that_nobody_saw(self):
+        for progress in (None, (16, 16, 65536)):
+            self.observe.clone_progress.return_value = progress
+            self.assertEqual(['node1 to node2: the copy is under way'],
+                             self.failed())
+
+    def test_leftovers(self):
+        for name in ('leftovers', 'volume_lvs', 'move_records'):
+            getattr(self.observe, name).return_value = ['x']
+            self.assertEqual(['node1: nothing is left'], self.failed())
+            getattr(self.observe, name).return_value = []
+
+    def test_another_home(self):
+        self.disk.home.return_value = 'node1'
+        self.assertEqual(['home is node2'], self.failed())
+
+
+class TargetTest(testtools.TestCase):
+
+    def test_the_options_reach_the_suite(self):
+        done = subprocess.run(
+            ['make', '-n', '-C', REPO, 'kernels', 'EXPORT=/x', 'MOVE=1',
+             'ONLY=Debian 12', 'SEED=7'], stdout=subprocess.PIPE, text=True,
+            timeout=60)
+        self.assertIn("lab.kernels --only 'Debian 12' --seed 7 --export '/x' "
+                      '--move\n', done.stdout)

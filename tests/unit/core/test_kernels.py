@@ -16,7 +16,9 @@ class KernelsTest(testtools.TestCase):
 
     @ddt.data(
         (of('debian', '12'), '6.1.0-57-amd64', 'Debian 12'),
-        (of('debian', '12'), '6.12.95+deb12-amd64', 'Debian 13'),
+        (of('debian', '12'), '6.1.0-57-cloud-amd64', 'Debian 12'),
+        (of('debian', '12'), '6.1.0-57-rt-amd64', 'Debian 12'),
+        (of('debian', '12'), '6.12.95+deb12-amd64', 'Debian 12, Linux 6.12'),
         (of('debian', '13'), '6.12.118+deb13-amd64', 'Debian 13'),
         (of('debian', '13'), '6.12.118+deb13-cloud-amd64', 'Debian 13'),
         (of('debian', '13'), '7.3.4+deb13-amd64',
@@ -28,6 +30,10 @@ class KernelsTest(testtools.TestCase):
         (of('ubuntu', '26.04'), '7.0.0-31-generic', 'Ubuntu 26.04'),
         (of('rocky', '9.6'), '5.14.0-570.44.1.el9_6.x86_64',
          'Rocky Linux 9'),
+        (of('rocky', '9.2'), '5.14.0-284.30.1.el9_2.92ciq_lts.3.1.x86_64',
+         'Rocky Linux 9'),
+        (of('almalinux', '9.6'), '5.14.0-570.44.1.el9_6.x86_64+rt',
+         'RHEL 9, AlmaLinux 9, CentOS Stream 9'),
         (of('almalinux', '9.6'), '5.14.0-570.44.1.el9_6.x86_64',
          'RHEL 9, AlmaLinux 9, CentOS Stream 9'),
         (of('centos', '10'), '6.12.0-211.53.1.el10_2.x86_64',
@@ -50,7 +56,12 @@ class KernelsTest(testtools.TestCase):
             of('rocky', '10'), '6.12.118+deb13-amd64').name)
 
     @ddt.data((of('debian', '12'), '6.18.44'), (of('ubuntu', '24.04'), ''),
-              ({}, '6.18.44-custom'))
+              ({}, '6.18.44-custom'),
+              (of('ubuntu', '22.04'), '6.1.0-1036-oem'),
+              (of('rocky', '9.6'), '6.1.158-1.el9.elrepo.x86_64'),
+              (of('rocky', '9.6'), '6.17.8-1.el9.elrepo.x86_64'),
+              (of('ol', '9.6'), '5.15.0-310.184.5.2.el9uek.x86_64'),
+              (of('ol', '10.0'), '6.12.0-103.40.4.3.el10uek.x86_64'))
     @ddt.unpack
     def test_other_kernel(self, os_release, release):
         self.assertIsNone(kernels.find(os_release, release))
@@ -78,7 +89,7 @@ class KernelsTest(testtools.TestCase):
         (of('rocky', '9'), '5.14.0-570.el9.x86_64',
          'the kernel of Rocky Linux 9 is built without this target',
          'dnf install ./cinder-localclone-dkms-*.noarch.rpm'),
-        (of('centos', '9'), '5.14.0-570.el9.x86_64',
+        (of('centos', '10'), '6.12.0-211.el10.x86_64',
          'the kernel lacks this target',
          'dnf install ./cinder-localclone-dkms-*.noarch.rpm'),
         (of('ubuntu', '24.04'), '6.8.0-60-kvm',
