@@ -276,7 +276,8 @@ def moves_of(session: Session, row: Row) -> list[state.Move]:
 
     :raises InvalidToken: if a record of the volume cannot be read
     """
-    return [to_move(session, record, row) for record in records_of(session, row.id)]
+    return [to_move(session, record, row)
+            for record in records_of(session, row.id)]
 
 
 def is_moving(session: Session, row: Row) -> bool:
