@@ -319,9 +319,14 @@ def has_incomplete(volume: Volume) -> bool:
 
 
 def incomplete(volume: Volume) -> list[objects.Attachment]:
-    """Return the attachments without a connector or a connection_info."""
+    """Return the attachments without a connector or a connection_info.
+
+    Cinder's API creates an attachment with an empty connection_info, its
+    manager writes the connector, and afterwards the API the connection_info
+    (``attachment_create`` and ``attachment_update`` in cinder/volume/api.py).
+    """
     return [each for each in volume.volume_attachment
-            if each.connection_info is None or not each.connector]
+            if not each.connection_info or not each.connector]
 
 
 def check_in_time(volume: Volume, host: str | None,

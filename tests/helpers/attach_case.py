@@ -18,7 +18,7 @@ ELSEWHERE = {'host': 'x', 'initiator': 'iqn.x'}
 def attachment(host, instance='vm'):
     return images.attachment(
         id=uuidutils.generate_uuid(), instance_uuid=instance,
-        connection_info=None, mountpoint=None,
+        connection_info={}, mountpoint=None,
         attach_status='attached' if host else 'reserved',
         connector={'host': host} if host else None)
 

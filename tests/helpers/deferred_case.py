@@ -62,7 +62,7 @@ class Guest:
     def attachment(self, host=None):
         return images.attachment(
             id=uuidutils.generate_uuid(), instance_uuid='vm',
-            connection_info=None, mountpoint=None,
+            connection_info={}, mountpoint=None,
             attach_status='attached' if host else 'reserved', connector=None)
 
     def attach(self, host, runs=True):

@@ -84,10 +84,14 @@ class Instances:
             self._start_guest(volume, host)
 
     def _reserve(self, volume, instance):
-        """An attachment that names no host yet."""
+        """An attachment that names no host yet.
+
+        Cinder's API writes an empty connection_info (attachment_create in
+        cinder/volume/api.py), not none.
+        """
         new = images.attachment(
             id=str(schedulers.uuid.uuid4()), instance_uuid=instance,
-            connection_info=None, mountpoint=None, connector=None,
+            connection_info={}, mountpoint=None, connector=None,
             attach_status='reserved', left=False,
             created_at=self._now(self.scheduler.steps * 1e-6),
             updated_at=self._now())
@@ -122,7 +126,7 @@ class Instances:
             if new not in volume.volume_attachment:
                 return
             self.save(new, connector=self.connector(host))
-            self.scheduler.turn()
+            self.scheduler.turn(hot=True)
             self.save(new, connection_info=self._told(properties))
             if new not in volume.volume_attachment:
                 return  # it has been detached already

@@ -363,6 +363,7 @@ class StackTest(storage_case.Case):
             mock.call.lvm.add_tag('g', 'volume-' + V1, names.AWAY, 30))
 
 
+@ddt.ddt
 class EndsTest(Passed):
 
     def is_ended(self):
@@ -402,6 +403,16 @@ class EndsTest(Passed):
         self.b.node.sessions._inner.begun.clear()
         self.world.reconcile()
         self.is_ended()
+
+    @ddt.data(None, {})
+    def test_host_recorded_before_its_connection(self, connection_info):
+        """Cinder's manager records the connector, later its API the rest."""
+        self.b.opened.clear()
+        self.attached.attach_status = 'attaching'
+        self.attached.connection_info = connection_info
+        self.world.reconcile()
+        self.assertNotEqual({}, self.b.remotes)
+        self.assertIn(self.handle, self.b.devices)
 
     def test_attached_a_moment_ago(self):
         """Nobody knows yet where."""
