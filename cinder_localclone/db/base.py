@@ -18,6 +18,7 @@ from cinder.common import constants
 from cinder import context as cinder_context
 from cinder import exception as cinder_exception
 from cinder import objects
+from cinder.volume import volume_utils
 from oslo_config import cfg
 from oslo_db import api as oslo_db_api
 from oslo_db import exception as db_exc
@@ -221,6 +222,13 @@ def home_of(session: Session, row: Row) -> str:
     if row.service_uuid and service and is_misplaced(row, service):
         return service
     return names.service_host(row.host)
+
+
+def with_pool(row: Row, host: str) -> str:
+    """Return a service host with the pool of a row."""
+    found: str = volume_utils.append_host(
+        host, volume_utils.extract_host(row.host, 'pool'))
+    return found
 
 
 def encrypted_rows(session: Session, model: Model) -> list[Row]:

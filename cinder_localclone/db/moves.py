@@ -153,8 +153,10 @@ class Moves(records.Moves):
         with base.writer() as session:
             volume, record = self._locked(session, move)
             if (volume is None
-                    or names.service_host(volume.host) != move.destination):
+                    or base.home_of(session, volume) != move.destination):
                 raise exceptions.StaleMove(volume=move.volume_id)
+            # The record gets the host in the row: it must be the destination.
+            volume.host = base.with_pool(volume, move.destination)
             self._swap(volume, record)
             move_record.enter(record, token)
             return base.to_move(session, record, volume)

@@ -8,7 +8,6 @@ from collections.abc import Container
 
 from cinder import objects
 from cinder.volume import volume_types
-from cinder.volume import volume_utils
 from oslo_utils import timeutils
 
 from cinder_localclone.core import exceptions
@@ -114,7 +113,7 @@ class Volumes(records.Volumes):
             if Row.of(row).encryption != encryption:
                 row.provider_id = base.provider_id(encryption)
             if names.service_host(row.host) != host:
-                base.set_home(session, row, _with_pool(row, host))
+                base.set_home(session, row, base.with_pool(row, host))
 
     @base.retried
     def keep(self, volume_id: str, name_id: str) -> None:
@@ -148,7 +147,7 @@ class Volumes(records.Volumes):
                     or row.service_uuid != service.uuid
                     or not base.is_misplaced(row, host)):
                 return False
-            base.set_home(session, row, _with_pool(row, host))
+            base.set_home(session, row, base.with_pool(row, host))
             return True
 
     def service_of(self, volume_id: str) -> str | None:
@@ -179,13 +178,6 @@ class Volumes(records.Volumes):
                 session.query(volume).filter(
                     volume.id == volume_id, base.has_home(host)
                 ).update({'service_uuid': uuid}, synchronize_session=False)
-
-
-def _with_pool(row: base.Row, host: str) -> str:
-    """Return a service host with the pool of a row."""
-    found: str = volume_utils.append_host(
-        host, volume_utils.extract_host(row.host, 'pool'))
-    return found
 
 
 def _was_changed(row: base.Row, volume: Volume) -> bool:

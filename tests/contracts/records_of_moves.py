@@ -457,10 +457,20 @@ class Contract(records_bench.Contract):
 
     def test_roll_back__moved_meanwhile(self):
         move = self.live()
-        self.put(host=C + '#p')
+        self.put(host=A + '#p', service_uuid=self.rows.services[A])
         self.refused(exceptions.StaleMove, self.moves.roll_back, move)
         self.rows.destroy(self.volume)
         self.refused(exceptions.StaleMove, self.moves.roll_back, move)
+
+    def test_roll_back__a_home_that_was_written_late(self):
+        """The record names the destination: the cleanup is there."""
+        move = self.live()
+        self.put(host=C + '#p')
+        left = self.moves.roll_back(move)
+        self.assertEqual((A + '#p', self.rows.services[A]),
+                         self.told('host', 'service_uuid'))
+        self.assertEqual((A, B, B), (
+            left.source, left.destination, left.cleanup_node))
 
     def test_finish__what_was_copied(self):
         move = self.end(self.moves.commit(self.begin()))

@@ -206,8 +206,9 @@ class SimMoves(Base, records.Moves):
                                  move.committed)
         recorded = self._check(move)
         volume = self.world.volumes.get(move.volume_id)
-        if volume is None or _service(volume.host) != move.destination:
+        if volume is None or self._home(volume) != move.destination:
             raise exceptions.StaleMove(volume=move.volume_id)
+        volume.host = '%s#%s' % (move.destination, _pool(volume.host))
         self._swap(volume, move.move_id, recorded.source_lv)
         return self._changed(recorded, token=token, committed=False,
                              destination=move.destination)
