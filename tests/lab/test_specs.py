@@ -21,6 +21,7 @@ EXCEPTIONS = {
     ('test_front_end', 'keys'): 'os-brick\'s key manager',
     ('driver_case', 'node'): 'also answers what the node asks only of Lvm',
     ('test_faults_operations', 'node'): 'a node of the lab',
+    ('test_kernels', 'node'): 'a node of the lab',
 }
 
 
