@@ -9,7 +9,7 @@ from tests.functional import base
 
 #: Fills all blocks of the volume; a packet has it many times.
 PATTERN = b'localclone: a line that a listener must not read.\n'
-MIB = 64
+MIB = 32
 #: Prints what becomes of a connection to the portal of a node without exports.
 CONNECT = '''python3 -S -c "
 import socket
@@ -75,13 +75,12 @@ class LinkTest(base.LabTest):
         with capture.Link(self.n1, PATTERN) as look:
             attached = self.instance.attach(volume, self.n1)
             self.n2.netem('corrupt', '1%')  # a bit of such a packet
-            self.wait_encrypted(look, 8 << 20)
-            self.assertIsNotNone(observe.clone_progress(self.n1))
+            self.wait_encrypted(look, MIB // 4 << 20)
+            self.n2.netem()
             on_the_way = self.counted(before, 'XfrmInStateProtoError')
             again = look.send_again()
             changed = look.send_again(change=True)
             observe.wait_moved(self.lab, volume)
-            self.n2.netem()
         self.assertEqual((0, 0), (look.found, look.clear))
         self.assertGreater(look.encrypted, MIB << 20)
         self.assertGreater(on_the_way, 0)

@@ -224,6 +224,9 @@ class DoctorTest(testtools.TestCase):
     def test_part_of_doctor(self):
         self.useFixture(fixtures.MockPatchObject(
             doctor, '_unknown_lvs', return_value=[]))
+        db = self.backend.db
+        db.secrets.secrets_in_use.return_value = set()
+        db.inventory.is_encryption_available.return_value = False
         self.backend.nodes.return_value = {A: True, B: True}
         self.backend.ask.side_effect = lambda host, method: (
             (dict(self.answers[host], problems=[], block=512, initiator='',
