@@ -60,7 +60,7 @@ def render(lab, template, name, esp=AES):
     :param name: of the node
     :param esp: the proposal for ESP
     """
-    nodes = {each.name: {'address': each.address, 'key': each.name + '.pem'}
+    nodes = {each.name: {'address': each.address}
              for each in lab.nodes.values()}
     return process.run(
         str(lab.python), '-c', _RENDER, (TEMPLATES / template).read_text(),
@@ -94,7 +94,7 @@ def _key(node):
     """Make a new key of a node; return its public part."""
     return node.run(
         'umask 077; mkdir -p %(at)s/private %(at)s/pubkey; '
-        'openssl genpkey -quiet -algorithm EC -pkeyopt '
+        'openssl genpkey -algorithm EC -pkeyopt '
         'ec_paramgen_curve:P-384 -out %(at)s/private/localclone.pem && '
         'openssl pkey -in %(at)s/private/localclone.pem -pubout' % {
             'at': DIRECTORY}).stdout
@@ -103,10 +103,10 @@ def _key(node):
 def _start(node, conf, keys):
     log = node.lab.logs / (node.name + '.link.log')
     files = {'swanctl.conf': conf, 'strongswan.conf': DAEMON % log, **{
-        'pubkey/%s.pem' % name: key for name, key in keys.items()}}
+        'pubkey/localclone-%s.pem' % name: key for name, key in keys.items()}}
     for name, text in files.items():
         node.run('cat >%s/%s' % (DIRECTORY, name), stdin=text.encode())
-    _stop(node)
+    end(node)
     node.run(ENVIRONMENT + 'setsid charon-systemd >>%s 2>&1 </dev/null & '
              'echo $! >%s/pid' % (log, DIRECTORY))
     process.wait_for('strongSwan of ' + node.name, lambda: not node.run(
@@ -114,7 +114,7 @@ def _start(node, conf, keys):
     node.run(ENVIRONMENT + 'swanctl --load-all --noprompt')
 
 
-def _stop(node):
+def end(node):
     """End the daemon; it takes its policies and keys with it."""
     node.run(
         'p=$(cat %(at)s/pid 2>/dev/null) || exit 0; kill $p; '
@@ -124,10 +124,10 @@ def _stop(node):
 
 def unprotect(lab):
     """Have iSCSI between the nodes travel in clear text again."""
-    def end(node):
-        _stop(node)
+    def clear(node):
+        end(node)
         node.run('ip xfrm policy flush')
-    process.in_parallel([lambda node=node: end(node)
+    process.in_parallel([lambda node=node: clear(node)
                          for node in lab.nodes.values() if node.is_on])
 
 

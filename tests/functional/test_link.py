@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """iSCSI between nodes in ESP: strongSwan, as the Ansible role sets it up."""
 
+import time
+
 from lab.core import capture
 from lab.core import link
 from lab.core import observe
@@ -92,3 +94,19 @@ class LinkTest(base.LabTest):
             on_the_way + changed)
         self.assertEqual(expected, self.checksum(attached, MIB))
         attached.detach()
+
+    def test_protected_during_a_copy_at_length(self):
+        """Its connection goes on in ESP; blocked for a while, it waits."""
+        volume, attached, expected = self.moving_volume()
+        link.require(self.lab)
+        link.protect(self.lab)
+        with capture.Link(self.n2, PATTERN) as look:
+            self.wait_encrypted(look, 1 << 20)
+        self.assertEqual(0, look.clear)
+        link.end(self.n1)
+        link.end(self.n2)
+        with capture.Link(self.n2, PATTERN) as look:
+            time.sleep(3)
+        self.assertEqual((0, 0), (look.clear, look.encrypted))
+        link.protect(self.lab)
+        self.assert_moved(volume, attached, expected)
