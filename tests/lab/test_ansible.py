@@ -23,8 +23,8 @@ PLAYBOOK = shutil.which('ansible-playbook', path='%s:%s' % (
 #: Inventories: one host; two that are the same machine.
 HOSTS = ('[hypervisors]\nnode1\n',
          '[hypervisors]\n'
-         'a localclone_storage_address=192.0.2.11\n'
-         'b.x localclone_storage_address=192.0.2.12\n')
+         'a localclone_storage_address=192.0.2.11 localclone_group=va\n'
+         'b.x localclone_storage_address=192.0.2.12 localclone_group=vb\n')
 
 
 class RoleTest(testtools.TestCase):
