@@ -43,13 +43,15 @@ class CaptureTest(testtools.TestCase):
 class PageTest(testtools.TestCase):
 
     def test_the_page_has_what_the_role_makes(self):
-        for name in ('link.conf', 'link.policies'):
+        for name in ('link.conf', 'link.policies', 'link.service'):
             made = jinja2.Environment(
                 trim_blocks=True, undefined=jinja2.StrictUndefined,
             ).from_string((link.TEMPLATES / (name + '.j2')).read_text(
             )).render(
                 localclone_link_name='node1', localclone_link_port=link.PORT,
-                localclone_link_esp=link.AES, localclone_link_nodes={
+                localclone_link_esp=link.AES,
+                localclone_link_policies='/etc/cinder/'
+                'localclone-link.policies', localclone_link_nodes={
                     'node1': {'address': '192.0.2.11'},
                     'node2': {'address': '192.0.2.12'}})
             self.assertEqual((PAGES / name).read_text().rstrip(),
