@@ -34,8 +34,8 @@ from lab.core import source
 QUOTAS = {'volumes': 40, 'snapshots': 40, 'gigabytes': 2000}
 
 
-class Bench(link.Link, encrypted.Encrypted, copies.Copies, local_clones.LocalClones,
-            attach.Attach,
+class Bench(link.Link, encrypted.Encrypted, copies.Copies,
+            local_clones.LocalClones, attach.Attach,
             deferred_moves.DeferredMoves, guests.Guests, floor.Floor,
             floor.Looks,
             anatomy.Anatomy, returns.Returns, live.Live):

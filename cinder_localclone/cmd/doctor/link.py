@@ -9,10 +9,10 @@ from collections.abc import Iterable
 import dataclasses
 import ipaddress
 
-from cinder_localclone.cmd.doctor import packages
 from cinder_localclone.cmd.doctor.checks import Finding
 from cinder_localclone.cmd.doctor.checks import OK
 from cinder_localclone.cmd.doctor.checks import WARN
+from cinder_localclone.cmd.doctor import packages
 
 #: The port of iSCSI, Cinder's default of target_port.
 PORT = 3260
