@@ -69,9 +69,10 @@ def _is_in(address: str, network: str) -> bool:
 
 
 def parse(text: str) -> list[Policy]:
-    """Return the policies which apply to all sockets.
+    """Return the policies for packets of iSCSI.
 
-    Policies for marked packets are left out: they don't apply to iSCSI.
+    Policies for marked packets are left out. A policy of a single socket has
+    no direction.
 
     :param text: the output of ``ip xfrm policy``
     :raises ValueError: if it has another form
@@ -85,8 +86,7 @@ def parse(text: str) -> list[Policy]:
     found = []
     for first, *others in blocks:
         words, selector = ' '.join(others).split(), first.split()
-        if 'dir' not in words or 'mark' in words or (
-                _after(words, 'ptype') == 'sub'):
+        if 'mark' in words or _after(words, 'ptype') == 'sub':
             continue
         found.append(Policy(
             _after(words, 'dir'), dict(zip(selector[::2], selector[1::2])),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The doctor's notes about encryption of iSCSI between nodes."""
 
+import re
 import time
 from unittest import mock
 
@@ -92,12 +93,16 @@ class LinkTest(testtools.TestCase):
                       found.fix)
 
     def test_each_flow_counts(self):
-        blocks = STRONGSWAN.split('src ')[1:]
+        blocks = re.split('(?m)^(?=src )', STRONGSWAN)[1:]
+        self.assertEqual(6, len(blocks))
         for number in range(4):
-            text = ''.join('src ' + each for each in (
-                blocks[:number] + blocks[number + 1:]))
+            text = ''.join(blocks[:number] + blocks[number + 1:])
             self.assertEqual('iSCSI is clear text in one direction',
                              self.found(text).details, text)
+
+    def test_direction(self):
+        self.assertIn('in one direction', self.found(
+            STRONGSWAN.replace('dir in', 'dir fwd')).details)
 
     def test_other_port(self):
         self.assertEqual('iSCSI is clear text',
