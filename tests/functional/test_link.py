@@ -43,6 +43,11 @@ class LinkTest(base.LabTest):
         """What becomes of a connection from node2 to node1's portal."""
         return self.n2.run(CONNECT % self.n1.address).stdout
 
+    def stop(self):
+        """Stop strongSwan."""
+        process.in_parallel([lambda node=node: link.end(node)
+                             for node in (self.n1, self.n2)])
+
     def wait_encrypted(self, look, count):
         process.wait_for('packets of ESP', lambda: look.encrypted > count, 20,
                          every=0.05)
@@ -67,7 +72,10 @@ class LinkTest(base.LabTest):
 
         # Without a key nothing passes, if that is asked for.
         self.assertIn(REFUSED, self.connecting())
+        link.protect(self.lab)
         link.require(self.lab)
+        self.assertIn(REFUSED, self.connecting())
+        self.stop()
         self.assertIn(BLOCKED, self.connecting())
         link.protect(self.lab)
         self.assertIn(REFUSED, self.connecting())
@@ -103,8 +111,7 @@ class LinkTest(base.LabTest):
         with capture.Link(self.n2, PATTERN) as look:
             self.wait_encrypted(look, 1 << 20)
         self.assertEqual(0, look.clear)
-        link.end(self.n1)
-        link.end(self.n2)
+        self.stop()
         with capture.Link(self.n2, PATTERN) as look:
             time.sleep(3)
         self.assertEqual((0, 0), (look.clear, look.encrypted))

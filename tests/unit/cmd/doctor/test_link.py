@@ -55,11 +55,12 @@ src 192.0.2.0/24 dst 192.0.2.0/24
 '''  # noqa: W291
 #: Of the role.
 BLOCK = ''.join(
-    'src %s/32 dst %s/32 proto tcp %s 3260 \n'
+    'src %s dst %s proto tcp %s 3260 \n'
     '\tdir %s action block priority 2000000000 ptype main \n' % (
         source, destination, port, way)
     for way, source, destination in (
-        ('out', OURS, THEIRS), ('in', THEIRS, OURS))
+        ('out', '0.0.0.0/0', THEIRS + '/32'),
+        ('in', THEIRS + '/32', '0.0.0.0/0'))
     for port in ('sport', 'dport'))
 
 
