@@ -9,13 +9,16 @@ start.
 
 from collections.abc import Iterable
 import contextlib
+import json
 import os
+import typing
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.storage.privsep import dmsetup
 from cinder_localclone.storage.privsep import folders
 from cinder_localclone.storage.privsep import lio_configfs
 from cinder_localclone.storage.privsep import lvm
+from cinder_localclone.storage.privsep import network
 from cinder_localclone.storage.privsep import process
 
 
@@ -88,6 +91,35 @@ def group_disks(group: str, timeout: float) -> list[str]:
 def disks_with_space(group: str, timeout: float) -> int:
     """Return the number of disks of a volume group, without missing disks."""
     return len(lvm.free_of_disks(group, timeout))
+
+
+def ipsec_policies(timeout: float) -> str:
+    """Return the IPsec policies of this node, as ip(8) prints them.
+
+    :raises CommandFailed: if the kernel has no IPsec
+    :raises FileNotFoundError: without the command
+    """
+    found: str = network.ipsec_policies(timeout)
+    return found
+
+
+def route(address: str, timeout: float) -> tuple[str, str]:
+    """Return the network device and the source address towards an address.
+
+    :raises CommandFailed: if there is no route
+    :raises FileNotFoundError: without the command
+    """
+    found: dict[str, typing.Any] = json.loads(process.run(
+        'ip', '-j', 'route', 'get', address, timeout=timeout))[0]
+    return found['dev'], found['prefsrc']
+
+
+def is_wireguard(device: str) -> bool:
+    """Return whether a network device is one of WireGuard."""
+    with contextlib.suppress(OSError), open(os.path.join(
+            '/sys/class/net', device, 'uevent')) as file:
+        return 'DEVTYPE=wireguard\n' in file
+    return False
 
 
 def why_unsafe(path: str) -> str:

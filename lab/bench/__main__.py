@@ -20,6 +20,7 @@ from lab.bench import deferred_moves
 from lab.bench import encrypted
 from lab.bench import floor
 from lab.bench import guests
+from lab.bench import link
 from lab.bench import live
 from lab.bench import local_clones
 from lab.bench import returns
@@ -33,8 +34,8 @@ from lab.core import source
 QUOTAS = {'volumes': 40, 'snapshots': 40, 'gigabytes': 2000}
 
 
-class Bench(encrypted.Encrypted, copies.Copies, local_clones.LocalClones,
-            attach.Attach,
+class Bench(link.Link, encrypted.Encrypted, copies.Copies,
+            local_clones.LocalClones, attach.Attach,
             deferred_moves.DeferredMoves, guests.Guests, floor.Floor,
             floor.Looks,
             anatomy.Anatomy, returns.Returns, live.Live):
@@ -63,6 +64,7 @@ CHAPTERS = {
     'local clones': (lambda bench: bench.local_clones(1, 16), True, 'plain'),
     'encrypted': (Bench.encrypted, False, 'plain'),
     'returns': (Bench.returns, False, 'plain'),
+    'link': (Bench.link, False, 'plain'),
     'looks': (Bench.looks, False, 'plain'),  # the last of its lab
     'guest': (Bench.beside_a_guest, False, 'memory'),
     'lost': (Bench.writes_lost, False, 'memory'),

@@ -51,9 +51,12 @@ class _Tap:
                     packet = tap.recv(1 << 17)
                 except socket.timeout:
                     continue
-                if is_of_port(packet, self._port):
+                if self._is_wanted(packet):
                     self.seen += len(packet)
                     self._take(packet)
+
+    def _is_wanted(self, packet):
+        return is_of_port(packet, self._port)
 
     def _take(self, packet):
         raise NotImplementedError()
@@ -92,13 +95,87 @@ class Recording(_Tap):
         self.streams[between] += data
 
 
+class Link(_Tap):
+    """Looks for some bytes in all that may carry iSCSI, also encrypted.
+
+    ``found``: packets that have them. ``clear``, ``encrypted``: bytes of
+    packets of TCP from or to the port of iSCSI, and of ESP.
+
+    :param wanted: these bytes
+    """
+
+    #: How many packets of ESP to a node are kept, the last.
+    KEPT = 50
+    #: Added to the number of a changed packet: it is one that is yet to come.
+    AHEAD = 5000
+
+    def __init__(self, node, wanted):
+        super().__init__(node, ISCSI)
+        self.found = self.clear = self.encrypted = 0
+        self._wanted = wanted
+        self._last = collections.deque(maxlen=self.KEPT)
+
+    def _is_wanted(self, packet):
+        return is_of_port(packet, self._port) or is_esp(packet)
+
+    def _take(self, packet):
+        self.found += self._wanted in packet
+        if is_esp(packet):
+            self.encrypted += len(packet)
+            if packet[30:34] == socket.inet_aton(self._node.address):
+                self._last.append(packet)
+        else:
+            self.clear += len(packet)
+
+    def send_again(self, change=False):
+        """Send the node the last packets of ESP that it has got.
+
+        :param change: send each with another byte and as the next one; else
+            just as they were
+        :returns: how many were sent
+        """
+        packets = [changed(each, self.AHEAD) if change else each
+                   for each in list(self._last)]
+
+        def send():
+            process.enter_namespace(self._node.lab.namespace)
+            with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as tap:
+                tap.bind((self._node.tap, 0))
+                for packet in packets:
+                    tap.send(packet)
+        thread = threading.Thread(target=send)
+        thread.start()
+        thread.join()
+        return len(packets)
+
+
+def is_esp(packet) -> bool:
+    """Whether an Ethernet packet is one of ESP (RFC 4303)."""
+    return packet[12:14] == b'\x08\x00' and len(packet) > 54 and (
+        packet[_IP_HEADER][9] == socket.IPPROTO_ESP)
+
+
+def changed(packet, ahead):
+    """Return a packet of ESP with one byte of its ciphertext changed.
+
+    :param ahead: added to its sequence number
+    """
+    start = _tcp(packet)
+    number, = struct.unpack_from('!I', packet, start + 4)
+    other = bytearray(packet)
+    struct.pack_into('!I', other, start + 4, number + ahead & 0xffffffff)
+    other[start + 20] ^= 0x55
+    return bytes(other)
+
+
 def _take_only(tap, port):
     """The kernel spares us the other packets (classic BPF)."""
     program = ctypes.create_string_buffer(b''.join(
         struct.pack('=HBBI', *each) for each in (
             (0x28, 0, 0, 12),         # EtherType
-            (0x15, 0, 8, 0x0800),     # IPv4, or none
+            (0x15, 0, 9, 0x0800),     # IPv4, or none
             (0x30, 0, 0, 23),         # protocol
+            (0x15, 6, 0, socket.IPPROTO_ESP),
             (0x15, 0, 6, socket.IPPROTO_TCP),
             (0xb1, 0, 0, 14),         # length of the IP header
             (0x48, 0, 0, 14),         # source port

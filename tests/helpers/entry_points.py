@@ -39,6 +39,7 @@ ENTRY_POINTS = {
             'skip_activation', 'transactions', 'volumes', 'zero',
             'zero_decrypted'},
     'header_lock': set(), 'memory': set(), 'process': set(),
+    'network': {'ipsec_policies'},
     'reencrypt_process': {'is_running', 'obstacle', 'running',
                           'progress_output', 'start',
                           'stop', 'stop_sessions'},

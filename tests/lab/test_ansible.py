@@ -20,13 +20,18 @@ ROLE = machine.REPO / 'ansible/roles/cinder_localclone'
 #: Where Ansible is: beside the interpreter, or wherever a shell finds it.
 PLAYBOOK = shutil.which('ansible-playbook', path='%s:%s' % (
     pathlib.Path(sys.executable).parent, os.environ.get('PATH', '')))
+#: Inventories: one host; two that are the same machine.
+HOSTS = ('[hypervisors]\nnode1\n',
+         '[hypervisors]\n'
+         'a localclone_storage_address=192.0.2.11 localclone_group=va\n'
+         'b.x localclone_storage_address=192.0.2.12 localclone_group=vb\n')
 
 
 class RoleTest(testtools.TestCase):
 
     defaults = yaml.safe_load((ROLE / 'defaults/main.yml').read_text())
-    tasks = [each for task in yaml.safe_load(
-        (ROLE / 'tasks/main.yml').read_text())
+    tasks = [each for name in ('main', 'link') for task in yaml.safe_load(
+        (ROLE / 'tasks' / (name + '.yml')).read_text())
         for each in task.get('block', [task])]
 
     def test_every_variable_has_a_default_and_is_used(self):
@@ -34,6 +39,10 @@ class RoleTest(testtools.TestCase):
                        if path.is_file() and 'defaults' not in path.parts)
         results = {task['register'] for task in self.tasks
                    if 'register' in task}
+        for task in self.tasks:
+            results |= set(task.get('ansible.builtin.set_fact', ()))
+            results |= {name for name in task.get('vars', ())
+                        if name.startswith('localclone_')}
         used = set(re.findall(r'\blocalclone_\w+', text))
         used |= set(re.findall(r'\{\{ (localclone_\w+)', str(self.defaults)))
         self.assertEqual(set(self.defaults), used - results)
@@ -73,7 +82,9 @@ class RoleTest(testtools.TestCase):
         handlers = {each['name'] for each in yaml.safe_load(
             (ROLE / 'handlers/main.yml').read_text())}
         self.assertEqual(handlers, {
-            task['notify'] for task in self.tasks if 'notify' in task})
+            each for task in self.tasks if 'notify' in task
+            for each in ([task['notify']] if isinstance(
+                task['notify'], str) else task['notify'])})
 
 
 class Plays:
@@ -82,13 +93,13 @@ class Plays:
     def setUp(self):
         super().setUp()
         self.machine = self.useFixture(machine.Machine('functions'))
-        self.machine.write('hosts', '[hypervisors]\nnode1\n')
+        self.machine.write('hosts', HOSTS[0])
         for name in ('udev/rules.d', 'modules-load.d', 'cinder/rootwrap.d'):
             (self.machine.path / 'etc' / name).mkdir(parents=True)
         self.machine.write('etc/cinder/cinder.conf', (
             '[DEFAULT]\nhost = node1\n\n[database]\nconnection = x\n'))
 
-    def play(self, **variables):
+    def play(self, *options, **variables):
         """What ansible-playbook said, and how many tasks changed something."""
         etc = self.machine.path / 'etc'
         variables = {
@@ -104,9 +115,11 @@ class Plays:
             'localclone_unit_directory': etc / 'systemd/system',
             'localclone_modules_directory': etc / 'modules-load.d',
             'localclone_lvm_directory': etc / 'lvm', **variables}
+        variables = {name: value for name, value in variables.items()
+                     if value is not None}  # those are in the inventory
         done = subprocess.run(
             [PLAYBOOK, '-i', self.machine.path / 'hosts',
-             machine.REPO / 'ansible/localclone.yml',
+             machine.REPO / 'ansible/localclone.yml', *options,
              *[word for name, value in variables.items()
                for word in ('-e', '{"%s": %s}' % (
                    name, value if str(value)[0] in '[{' or value in (
@@ -118,9 +131,9 @@ class Plays:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             cwd=self.machine.path, timeout=300)
         self.assertEqual('', self.machine.read('outside'))
-        counted = re.search(r'changed=(\d+) .*failed=(\d+)', done.stdout)
+        counted = re.findall(r'changed=(\d+) .*failed=(\d+)', done.stdout)
         self.assertTrue(counted, done.stdout)
-        return done.stdout, int(counted.group(1)), int(counted.group(2))
+        return done.stdout, *(sum(map(int, each)) for each in zip(*counted))
 
     def test_a_node_is_made_ready_and_then_left_alone(self):
         printed, changed, failed = self.play(
@@ -189,6 +202,57 @@ class Plays:
         self.assertEqual('x', self.machine.read('there/clone.deb'))
         self.assertIn('dm-clone', self.machine.read(
             'etc/modules-load.d/cinder-localclone.conf'))
+
+    def test_ipsec_between_the_hosts(self):
+        """Each gets the public keys of all, and keeps its own to itself."""
+        self.machine.write('hosts', HOSTS[1])
+        own = str(self.machine.path / 'link/{{ inventory_hostname }}')
+        asked = {'localclone_link': 'ipsec', 'localclone_link_esp': 'aes-x',
+                 'localclone_storage_address': None,
+                 'localclone_link_directory': own,
+                 'localclone_link_policies': own + '/policies'}
+        printed, _changed, failed = self.play('--limit', 'b.x', **asked)
+        self.assertEqual(1, failed, printed)
+        self.assertIn('without --limit', ' '.join(printed.split()))
+        self.assertFalse((self.machine.path / 'link/b.x/policies').exists())
+        printed, changed, failed = self.play(**asked)
+        self.assertEqual((True, 0), (changed > 0, failed), printed)
+        link = self.machine.path / 'link'
+        keys = {}
+        for host, address, peer, other in (
+                ('a', '192.0.2.11', 'b_x', '192.0.2.12'),
+                ('b.x', '192.0.2.12', 'a', '192.0.2.11')):
+            private = link / host / 'private/localclone.pem'
+            self.assertEqual(0o600, private.stat().st_mode & 0o777)
+            keys[host] = {path.name: path.read_text() for path in (
+                link / host / 'pubkey').iterdir()}
+            self.assertEqual({'localclone-a.pem', 'localclone-b.x.pem'},
+                             set(keys[host]))
+            conf = (link / host / 'conf.d/localclone.conf').read_text()
+            self.assertEqual(1, conf.count('remote_addrs'), conf)
+            for line in ('localclone-%s {' % peer,
+                         'local_addrs = ' + address,
+                         'remote_addrs = ' + other,
+                         'pubkeys = localclone-%s.pem' % host,
+                         'localclone-%s-exports {' % peer,
+                         'local_ts = dynamic[tcp/3260]',
+                         'remote_ts = dynamic[tcp/3260]',
+                         'esp_proposals = aes-x'):
+                self.assertIn('\n%s\n' % line, re.sub('\n +', '\n', conf))
+            policies = (link / host / 'policies').read_text()
+            self.assertIn('xfrm policy update src 0.0.0.0/0 dst %s proto tcp '
+                          'dport 3260 dir out action block' % other, policies)
+            self.assertEqual(4, policies.count('action block'), policies)
+        self.assertEqual(keys['a'], keys['b.x'])
+        self.assertEqual(2, len(set(keys['a'].values())))
+        self.assertIn('/policies', self.machine.read(
+            'etc/systemd/system/cinder-localclone-link.service'))
+        self.assertIn('After=strongswan.service\n', self.machine.read(
+            'etc/systemd/system/cinder-localclone-restore.service.d/'
+            'command.conf'))
+        printed, changed, failed = self.play(**asked)
+        self.assertEqual(0, failed, printed)
+        self.assertNotIn('changed: [a] => (item=', printed)
 
 
 if PLAYBOOK:

@@ -13,14 +13,18 @@ import textwrap
 import time
 import typing
 
+from oslo_config import cfg
+
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd.doctor import checks
 from cinder_localclone.cmd.doctor.checks import Finding
 from cinder_localclone.cmd.doctor import encryption
+from cinder_localclone.cmd.doctor import link
 from cinder_localclone.cmd.doctor import packages
 from cinder_localclone.cmd.doctor import stuck
 from cinder_localclone.core import copies
 from cinder_localclone.core import exceptions
+from cinder_localclone.core import iscsi
 from cinder_localclone.core import names
 from cinder_localclone.encryption import operator
 from cinder_localclone.service import operator as backends
@@ -168,6 +172,7 @@ def shared_checks(backend: backends.Backend) -> list[Finding]:
         if each['block']})
     findings += checks.initiators({
         host: each['initiator'] for host, each in answers.items()})
+    findings += examine('links', _links, backend, answers)
     findings += checks.stranded_moves(
         backend.name, backend.db.moves.readable_moves(), nodes)
     findings += stuck.interrupted_operations(backend.db.inventory.unended(
@@ -176,6 +181,53 @@ def shared_checks(backend: backends.Backend) -> list[Finding]:
     findings += examine('encryption', _encryption, backend)
     return findings + examine('volumes', lambda: checks.unknown_volumes(
         _unknown_lvs(backend)))
+
+
+def _links(backend: backends.Backend, answers: dict[str, _Answer]
+           ) -> list[Finding]:
+    """Report whether iSCSI between this node and its peers is encrypted."""
+    portals = {host: iscsi.plain(each['addresses'][0])
+               for host, each in answers.items() if each.get('addresses')}
+    own = portals.pop(backend.host, '')
+    if not own or not portals:
+        return []
+    how = packages.family(_os_release())
+    try:
+        found = link.parse(_policies(backend.conf.localclone_command_timeout))
+    except (exceptions.LocalCloneError, OSError, ValueError) as exc:
+        return [link.unknown(host, textwrap.shorten(errors.in_words(exc), 300))
+                for host in portals]
+    return [_link(backend, host, own, portal, found, how)
+            for host, portal in portals.items()]
+
+
+def _policies(timeout: float) -> str:
+    from cinder_localclone.storage import prerequisites
+    return prerequisites.ipsec_policies(timeout)
+
+
+def _link(backend: backends.Backend, host: str, own: str, portal: str,
+          policies: list[link.Policy], how: str) -> Finding:
+    from cinder_localclone.storage import prerequisites
+    timeout = backend.conf.localclone_command_timeout
+    try:
+        device, source = prerequisites.route(portal, timeout)
+        if prerequisites.is_wireguard(device):
+            return link.wireguard(host, device)
+        return link.ipsec(host, link.flows(
+            own, source, portal, _target_port(backend)), policies, how)
+    except (exceptions.LocalCloneError, OSError, ValueError) as exc:
+        return link.unknown(host, textwrap.shorten(errors.in_words(exc), 300))
+
+
+def _target_port(backend: backends.Backend) -> int:
+    """Return Cinder's option; all nodes should have the same value."""
+    conf = backend.settings.conf
+    for group in (backend.name, 'backend_defaults'):
+        conf.register_opt(cfg.PortOpt('target_port'), group)
+        if conf[group].target_port:
+            return int(conf[group].target_port)
+    return link.PORT
 
 
 def _encryption(backend: backends.Backend) -> list[Finding]:

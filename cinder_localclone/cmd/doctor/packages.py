@@ -21,6 +21,9 @@ PACKAGES = {
     'iscsiadm': ('open-iscsi', {RPM: 'iscsi-initiator-utils'}),
     'lvs': ('lvm2', {}),
     'modprobe': ('kmod', {}),
+    'swanctl': ('charon-systemd libstrongswan-standard-plugins '
+                'strongswan-swanctl', {RPM: 'strongswan',
+                                       SUSE: 'strongswan'}),
     'sync': ('coreutils', {}),
     'thin_check': ('thin-provisioning-tools', {
         RPM: 'device-mapper-persistent-data'}),

@@ -123,6 +123,16 @@ CHAPTERS: dict[str, dict[str, tuple[str, str]]] = {
             'copying all of it'),
         'return_of_what_changed_on_wire': ('the same, what is transferred',
                                            'the same')},
+    'IPsec between the nodes': {
+        'link_%s_%s' % (figure, cipher): (
+            '%s, %s' % (what, words), 'clear text')
+        for cipher, words in (('aes', 'AES-256-GCM'),
+                              ('chacha', 'ChaCha20-Poly1305'))
+        for figure, what in (
+            ('copy', 'copying'),
+            ('attach', 'an attach on the other node'),
+            ('first_attach', 'the first attach after the start of '
+             'strongSwan'))},
     'Encryption by the driver': {
         'randread_4k_encrypted': (
             _READS, 'the same cipher put on an LV by hand'),
