@@ -14,7 +14,8 @@ import shlex
 from lab.container import conf
 from lab.core import process
 
-SCRIPT = pathlib.Path(__file__).with_name('container.sh')
+HERE = pathlib.Path(__file__).parent
+SCRIPT = HERE / 'container.sh'
 #: Of the environment, if not empty: volume services run in containers.
 SETTING = 'LOCALCLONE_LAB_CONTAINER'
 #: The file with the process id of the first process, as the node sees it.
@@ -46,12 +47,15 @@ class Container:
         self.volumes = volumes
         self.pid_mode = pid_mode
         self.ipc_mode = ipc_mode
+        #: Whether the image has systemd-run.
+        self.systemd_run = False
         self._number = 1
 
     @property
     def image(self):
         """The name of the present image."""
-        return 'image-%d' % self._number
+        return 'image-%d%s' % (
+            self._number, '-systemd' if self.systemd_run else '')
 
     @property
     def runs(self):

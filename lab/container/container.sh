@@ -43,6 +43,9 @@ image() {
         "$root"/usr/bin/python3* "$root"/usr/lib/tmpfiles.d
     # The interpreter is an image's own one.
     cp -a /usr/bin/python3* "$root/usr/bin/"
+    # The image of other distributions has systemd-run.
+    [[ $name != *-systemd ]] ||
+        install -m 755 "$HERE/systemd_run.sh" "$root/usr/bin/systemd-run"
     overlay "$venv" "$root/venv"
     for each in cinder-volume cinder-rootwrap privsep-helper; do
         sed "1s|.*|#!$VENV_IN/bin/python|" "$venv/bin/$each" \

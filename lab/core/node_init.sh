@@ -89,6 +89,10 @@ for pair in vda:cinder-volumes vdb:stock-volumes; do
 done
 vgchange -q -ay
 export PATH=/run/bin:$PATH PYTHONPATH=$lc_repo PYTHONDONTWRITEBYTECODE=1
+# By its name a process sees whether systemd runs the node
+# (lab/container/systemd_stand_in.sh).
+trap 'echo systemd >/proc/self/comm' USR1
+trap 'echo node_init >/proc/self/comm' USR2
 /usr/bin/python3 -S $lc_repo/lab/core/agent.py $lc_address &
 wait
 # The agent never ends by itself; stay, so that the console can be read.
