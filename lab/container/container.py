@@ -20,6 +20,8 @@ SCRIPT = HERE / 'container.sh'
 SETTING = 'LOCALCLONE_LAB_CONTAINER'
 #: The file with the process id of the first process, as the node sees it.
 PID = '/run/cinder-localclone.pid'
+#: Runs the command in a container of its own.
+PAGE = 'doc/source/install/kolla/cinder-localclone-image'
 #: ``docker_graceful_timeout``: seconds until a service that ends is killed.
 GRACE = 60
 #: ``cinder_volume_extra_volumes`` of the installation page.
@@ -27,8 +29,9 @@ VOLUMES = (
     '/sys/kernel/config:/sys/kernel/config',
     '/etc/lvm:/etc/lvm',
     '/etc/udev/rules.d:/etc/udev/rules.d:ro',
-    '/etc/machine-id:/etc/machine-id:ro',
+    '/var/lib/localclone:/var/lib/localclone',
     '/var/lib/systemd:/var/lib/systemd',
+    '/etc/machine-id:/etc/machine-id:ro',
 )
 
 
@@ -92,13 +95,23 @@ class Container:
         self.node.run(['bash', SCRIPT, 'remove', old])
 
     def run(self, *words, **how):
-        """Run a command as root: in the container, or in one of its own."""
-        words = shlex.join(str(word) for word in words)
+        """Run a command as root in the container."""
+        return self.node.run('bash %s exec $(cat %s) %s' % (
+            SCRIPT, PID, shlex.join(str(word) for word in words)), **how)
+
+    def operator(self, *words, **how):
+        """Run ``cinder-localclone``, as the installation page does.
+
+        In a container of its own by the script of the page, if the service
+        does not run.
+        """
         if self.runs:
-            return self.node.run('bash %s exec $(cat %s) %s' % (
-                SCRIPT, PID, words), **how)
+            return self.run('cinder-localclone', *words, **how)
         self._prepare()
-        return self.node.run('%s run %s' % (self._command(), words), **how)
+        self.node.run('ln -sf %s /run/bin/docker' % (HERE / 'docker.sh'))
+        return self.node.run('%s sh %s %s' % (
+            self._environment(), self.node.lab.repo / PAGE, shlex.join(
+                str(word) for word in words)), **how)
 
     def _prepare(self):
         """Make the image and the configuration; a boot forgets the image."""
@@ -111,11 +124,15 @@ class Container:
                        lab.repo], timeout=120)
 
     def _command(self):
-        return 'IMAGE=%s CONFIG=%s PID_MODE=%s IPC_MODE=%s EXTRA=%s %s' % (
-            self.image, self.node.directory / 'container', self.pid_mode,
-            self.ipc_mode, shlex.quote('\n'.join(self.volumes)),
-            'OS_CINDER_DISABLE_EVENTLET_PATCHING=%d bash %s' % (
-                self.node.lab.settings['native_threads'], SCRIPT))
+        return '%s bash %s' % (self._environment(), SCRIPT)
+
+    def _environment(self):
+        return (
+            'IMAGE=%s CONFIG=%s PID_MODE=%s IPC_MODE=%s EXTRA=%s '
+            'OS_CINDER_DISABLE_EVENTLET_PATCHING=%d' % (
+                self.image, self.node.directory / 'container', self.pid_mode,
+                self.ipc_mode, shlex.quote('\n'.join(self.volumes)),
+                self.node.lab.settings['native_threads']))
 
     def _log(self):
         return self.node.lab.logs / (

@@ -135,6 +135,7 @@ enter() {
         $STORE/volumes/kolla_logs:/var/log/kolla "$EXTRA" | sort -t: -k2 |
         while IFS=: read -r source target mode; do
             [[ -n $source ]] || continue
+            [[ -e $source ]] || mkdir -p "$source"  # as engines do
             if [[ -d $source ]]; then
                 mkdir -p "$root$target"
             elif [[ ! -e $root$target ]]; then
@@ -147,14 +148,8 @@ enter() {
     mkdir -p "$root/old"
     cd "$root"
     pivot_root . old
+    mount --make-rprivate /old  # or mounts below the node's /run would go
     umount -l /old
-    # kolla_set_configs and kolla_extend_start
-    cp /var/lib/kolla/config_files/cinder.conf /etc/cinder/cinder.conf
-    chown 42407:42400 /var/lib/cinder /etc/cinder/cinder.conf
-    chmod 2775 /var/lib/cinder
-    chown -R 42407:42400 /etc/iscsi
-    chmod 0600 /etc/cinder/cinder.conf
-    chmod 2775 /etc/iscsi
     cd /
     export PATH=$VENV_IN/bin:/opt/bin:$PATH PYTHONDONTWRITEBYTECODE=1
     unset PYTHONPATH
@@ -207,6 +202,13 @@ case $verb in
         echo "$pid" >"$1.new"
         mv "$1.new" "$1"
         enter
+        # kolla_set_configs and kolla_extend_start
+        cp /var/lib/kolla/config_files/cinder.conf /etc/cinder/cinder.conf
+        chown 42407:42400 /var/lib/cinder /etc/cinder/cinder.conf
+        chmod 2775 /var/lib/cinder
+        chown -R 42407:42400 /etc/iscsi
+        chmod 0600 /etc/cinder/cinder.conf
+        chmod 2775 /etc/iscsi
         init setpriv --reuid=42407 --regid=42407 --groups=42400,6 \
             cinder-volume --config-file /etc/cinder/cinder.conf
         ;;

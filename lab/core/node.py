@@ -410,8 +410,8 @@ class Node:
     def operator(self, *words, timeout=300):
         """Run ``cinder-localclone`` with the service's configuration."""
         if self.container:
-            return self.container.run('cinder-localclone', *words,
-                                      timeout=timeout, check=False)
+            return self.container.operator(*words, timeout=timeout,
+                                           check=False)
         if self.lab.preloads:
             program = [*PRELOADED.split(), 'run', self._parent(
                 preloaded.COMMAND)]
