@@ -2,7 +2,7 @@
 """Checks of the container in which ``cinder-localclone doctor`` runs.
 
 udev's rules, LVM's filter and the kernel's modules belong to the host. In a
-container the doctor sees what the engine has mounted; files of the image say
+container the doctor sees the mounts of the engine; files of the image say
 nothing about the host.
 """
 
@@ -21,17 +21,17 @@ from cinder_localclone.cmd.doctor.checks import WARN
 
 #: The inodes of the first namespaces (PROC_*_INIT_INO of the kernel).
 FIRST = {'pid': 0xEFFFFFFC, 'ipc': 0xEFFFFFFF}
-#: Directories of the host that the driver can't do without.
+#: Directories of the host needed by the driver.
 NEEDED = ('/dev', '/run', '/lib/modules', '/sys/kernel/config', '/etc/iscsi')
 LVM = '/etc/lvm'
-#: What systemd-creds makes the key of a host of.
+#: Sources of the key of a host, for systemd-creds.
 CREDENTIALS = ('/var/lib/systemd', '/etc/machine-id')
 MOUNT = 'mount it in the container: cinder_volume_extra_volumes with '
 
 
 @dataclasses.dataclass(frozen=True)
 class Container:
-    """What of its host a container has.
+    """The parts of its host in a container.
 
     :param own: its own namespaces, of :data:`FIRST`
     :param mounts: the file system of each mount point
@@ -70,7 +70,7 @@ def find(proc: str = '/proc') -> Container | None:
 
 
 def _namespace(proc: str, name: str) -> int | None:
-    """Return the inode of a namespace; None for a kernel without such ones."""
+    """Return the inode of a namespace; None if the kernel has none."""
     try:
         return os.stat(os.path.join(proc, 'self/ns', name)).st_ino
     except FileNotFoundError:
@@ -111,7 +111,7 @@ def _mount(*paths: str, how: str = '') -> str:
 
 
 def rules(container: Container, found: Iterable[Finding]) -> list[Finding]:
-    """Say what the check of udev's rules means for the host.
+    """Return the findings about udev's rules, with remedies for the host.
 
     :param found: by :func:`.checks.rules` in the :func:`rule_directories`
     """
@@ -128,13 +128,13 @@ def rules(container: Container, found: Iterable[Finding]) -> list[Finding]:
 
 
 def rule_directories(container: Container | None) -> list[str]:
-    """Return the directories of udev rules that belong to the host."""
+    """Return the directories of udev rules of the host."""
     return [each for each in RULE_DIRECTORIES
             if container is None or container.is_hosts(each)]
 
 
 def lvm_filter(container: Container | None) -> list[Finding]:
-    """Report that LVM has no settings of the host; [] if it has."""
+    """Report LVM without the settings of the host; [] if it has them."""
     if container is None or container.is_hosts(LVM):
         return []
     return [_unseen('LVM filter', LVM)]
@@ -154,7 +154,7 @@ def in_image(found: Iterable[Finding]) -> list[Finding]:
 
 def kept(container: Container, directories: Mapping[str, str | None]
          ) -> list[Finding]:
-    """Report directories that end with the container.
+    """Report directories removed with the container.
 
     :param directories: by their options
     """
@@ -166,7 +166,7 @@ def kept(container: Container, directories: Mapping[str, str | None]
 
 
 def credentials(container: Container) -> list[Finding]:
-    """Report that sealed keys can't be opened after the container."""
+    """Report sealed keys which no other container can open."""
     missing = [each for each in CREDENTIALS if not container.is_hosts(each)]
     return [Finding(
         'sealed keys', WARN, 'the secret of systemd-creds is in the '
