@@ -62,11 +62,19 @@ def find(proc: str = '/proc') -> Container | None:
     mounts = _mounts(proc, 'self')
     own = frozenset(name for name, first in FIRST.items()
                     if _namespace(proc, name) not in (first, None))
-    roots = [[where for where in each if where[1] == '/'][-1:]
-             for each in (mounts, _mounts(proc, '1'))]
-    if 'pid' not in own and roots[0] == roots[1]:
+    if 'pid' not in own and not _has_own_root(proc, mounts):
         return None
     return Container(own, {point: kind for _device, point, kind in mounts})
+
+
+def _has_own_root(proc: str, mounts: list[tuple[str, str, str]]) -> bool:
+    try:
+        hosts = _mounts(proc, '1')
+    except OSError:  # hidden by an option of the mount: see proc(5)
+        return False
+    roots = [[each for each in found if each[1] == '/'][-1:]
+             for found in (mounts, hosts)]
+    return roots[0] != roots[1]
 
 
 def _namespace(proc: str, name: str) -> int | None:

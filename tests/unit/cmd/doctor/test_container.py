@@ -63,6 +63,11 @@ class FindTest(testtools.TestCase):
         os.unlink(os.path.join(proc, 'self/ns/ipc'))
         self.assertIsNone(container.find(proc))
 
+    def test_host_that_hides_other_processes(self):
+        proc = self.proc(root=OVERLAY)
+        os.unlink(os.path.join(proc, '1/mountinfo'))
+        self.assertIsNone(container.find(proc))
+
     def test_here(self):
         self.assertIn(type(container.find()), (
             type(None), container.Container))
