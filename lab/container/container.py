@@ -146,6 +146,6 @@ class Container:
             'kill -KILL $p 2>/dev/null; '
             'while kill -0 -- -$p 2>/dev/null || '
             'ls -d /sys/fs/cgroup/container-* >/dev/null 2>&1; '
-            'do sleep 0.1; done; rm -f %(pid)s' % {'pid': PID, 'signal': signal,
-                               'tenths': 10 * seconds},
+            'do sleep 0.1; done; rm -f %(pid)s' % {
+                'pid': PID, 'signal': signal, 'tenths': 10 * seconds},
             timeout=seconds + 30)

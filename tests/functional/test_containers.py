@@ -156,9 +156,9 @@ class ContainersTest(Contained):
         self.assertIn('ipc', found['container']['Fix'])
         observe.take_volumes(self.lab, 'node1')
         self.addCleanup(observe.take_volumes, self.lab)
-        volume = self.demo.post('/volumes', json={'volume': {
-            'size': 1, 'volume_type': 'localclone'}}).raise_for_status(
-            ).json()['volume']['id']
+        answer = self.demo.post('/volumes', json={'volume': {
+            'size': 1, 'volume_type': 'localclone'}}).raise_for_status()
+        volume = answer.json()['volume']['id']
         process.wait_for('lvcreate to wait', lambda: self.n1.run(
             'pgrep -f "[l]vcreate.*%s"' % volume, check=False).stdout, 60)
         time.sleep(20)

@@ -118,8 +118,9 @@ class KollaTest(testtools.TestCase):
                               theirs['Before'].split())
 
     def unit(self, path):
-        return dict(line.split('=', 1) for line in path.read_text(
-            ).splitlines() if '=' in line and not line.startswith('#'))
+        lines = path.read_text().splitlines()
+        return dict(line.split('=', 1) for line in lines
+                    if '=' in line and not line.startswith('#'))
 
     def test_metrics_of_each_node(self):
         environment = jinja2.Environment(undefined=jinja2.StrictUndefined)

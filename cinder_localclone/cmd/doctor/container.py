@@ -128,11 +128,10 @@ def rules(container: Container, found: Iterable[Finding]) -> list[Finding]:
         return found
     if not container.is_hosts(RULE_DIRECTORIES[0]):
         return [_unseen('udev rules', RULE_DIRECTORIES[0], ':ro')]
-    return [dataclasses.replace(
-        each, fix='on the host: docker cp cinder_volume:%s %s/; '
-        'udevadm control --reload' % (os.path.join(
-            sys.prefix, 'lib/udev/rules.d', RULES), RULE_DIRECTORIES[0]))
-        for each in found]
+    fix = ('on the host: docker cp cinder_volume:%s %s/; '
+           'udevadm control --reload' % (os.path.join(
+               sys.prefix, 'lib/udev/rules.d', RULES), RULE_DIRECTORIES[0]))
+    return [dataclasses.replace(each, fix=fix) for each in found]
 
 
 def rule_directories(container: Container | None) -> list[str]:
