@@ -4,8 +4,9 @@ SIZE ?= 2
 # LAB=NAME: for two at once
 NAMED = $(if $(LAB),--name $(LAB))
 # CINDER=28: that release instead of 29; PYTHON=python3.13: that one instead of
-# Debian's; NATIVE_THREADS=1: the nodes' services without eventlet
-SETTINGS = PYTHONDONTWRITEBYTECODE=1 $(if $(CINDER),LOCALCLONE_LAB_CINDER=$(CINDER)) $(if $(PYTHON),LOCALCLONE_LAB_PYTHON=$(PYTHON)) $(if $(NATIVE_THREADS),LOCALCLONE_LAB_NATIVE_THREADS=1)
+# Debian's; NATIVE_THREADS=1: the nodes' services without eventlet;
+# CONTAINERS=1: these services in containers, as kolla's
+SETTINGS = PYTHONDONTWRITEBYTECODE=1 $(if $(CINDER),LOCALCLONE_LAB_CINDER=$(CINDER)) $(if $(PYTHON),LOCALCLONE_LAB_PYTHON=$(PYTHON)) $(if $(NATIVE_THREADS),LOCALCLONE_LAB_NATIVE_THREADS=1) $(if $(CONTAINERS),LOCALCLONE_LAB_CONTAINER=1)
 LABRUN = $(SETTINGS) /usr/bin/python3 -m
 # What needs neither root nor Debian, with any Python from 3.11 to 3.13
 ANYRUN = $(SETTINGS) python3 -m

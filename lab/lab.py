@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.parse
 
+from lab.container import container
 from lab.core import claim
 from lab.core import config
 from lab.core import control_plane
@@ -30,7 +31,7 @@ STATE = pathlib.Path('/var/tmp/localclone-lab')
 MEMORY = pathlib.Path('/dev/shm/localclone-lab')
 DEFAULTS = {'disks': 'volatile', 'disk_gib': 40, 'debug': False,
             'options': {}, 'nova': False, 'keys': False, 'nodes': 2,
-            'native_threads': False, 'processors': 1}
+            'native_threads': False, 'processors': 1, 'containers': False}
 #: Of the environment, if not empty: volume services without eventlet.
 NATIVE_THREADS = 'LOCALCLONE_LAB_NATIVE_THREADS'
 #: How many processors a node has; the kernel must be built for more than one
@@ -73,9 +74,12 @@ class Lab:
         self.nodes = self._make_nodes()
 
     def _make_nodes(self):
-        return {each.name: each for each in (
-            node.Node(self, number)
-            for number in range(1, self.settings['nodes'] + 1))}
+        nodes = [node.Node(self, number)
+                 for number in range(1, self.settings['nodes'] + 1)]
+        if self.settings['containers']:
+            for each in nodes:
+                each.container = container.Container(each)
+        return {each.name: each for each in nodes}
 
     @property
     def venv(self) -> pathlib.Path:
@@ -134,7 +138,8 @@ class Lab:
             debug, options (of the driver's backend section), control_options
             (of cinder-api and cinder-scheduler), nova (with Nova, libvirt
             and QEMU: servers that run on the nodes), keys (with Barbican,
-            which keeps secrets), nodes (how many)
+            which keeps secrets), nodes (how many), containers (volume
+            services run in containers, as kolla's)
         :raises LabError: if a part does not come up; nothing stays then
         """
         self.claim.take()
@@ -146,6 +151,8 @@ class Lab:
 
         def say(text):
             progress('%5.1f s  %s' % (time.monotonic() - began, text))
+        self.settings['containers'] = bool(
+            os.environ.get(container.SETTING))
         self.settings.update(settings)
         self.nodes = self._make_nodes()
         self.install(say)

@@ -96,6 +96,9 @@ class Node:
         self.directory = lab.directory / self.name
         self.console = lab.logs / ('%s.console.log' % self.name)
         self.timeline = self.directory / 'timeline'
+        #: The :class:`lab.container.container.Container` of its volume
+        #: service; None: the service runs on the node itself.
+        self.container = None
         self._seen = {}
 
     # -- power
@@ -327,6 +330,9 @@ class Node:
         """
         log = self.service_log(backend)
         self._seen[backend] = log.count(READY), log.count(FAILED)
+        if self.container and backend == 'localclone':
+            self._contained(action)
+            return
         name, conf = 'cinder-' + backend, self.directory / (
             '%s.conf' % backend)
         runner = self._runner() if backend == 'localclone' else ''
@@ -341,6 +347,14 @@ class Node:
                      PRELOADED, self._parent(preloaded.SERVICE), name, conf,
                      self.lab.logs / ('%s.%s.log' % (self.name, name))),
                  timeout=preloaded.LOADING + 30)
+
+    def _contained(self, action):
+        if action == 'kill':
+            self.container.kill()
+        if action in ('stop', 'restart'):
+            self.container.stop()
+        if action in ('start', 'restart'):
+            self.container.start()
 
     def _parent(self, module):
         """The socket of a process that forks for a program; starts it."""
@@ -395,6 +409,9 @@ class Node:
 
     def operator(self, *words, timeout=300):
         """Run ``cinder-localclone`` with the service's configuration."""
+        if self.container:
+            return self.container.operator(*words, timeout=timeout,
+                                           check=False)
         if self.lab.preloads:
             program = [*PRELOADED.split(), 'run', self._parent(
                 preloaded.COMMAND)]

@@ -89,7 +89,14 @@ for pair in vda:cinder-volumes vdb:stock-volumes; do
 done
 vgchange -q -ay
 export PATH=/run/bin:$PATH PYTHONPATH=$lc_repo PYTHONDONTWRITEBYTECODE=1
+# By its name a process sees whether systemd runs the node
+# (lab/container/systemd_stand_in.sh).
+trap 'printf systemd >/proc/self/comm' USR1
+trap 'printf node_init >/proc/self/comm' USR2
 /usr/bin/python3 -S $lc_repo/lab/core/agent.py $lc_address &
 wait
 # The agent never ends by itself; stay, so that the console can be read.
-while :; do sleep 60; done
+while :; do
+    sleep 60 &
+    wait $!  # which a signal ends at once
+done

@@ -63,9 +63,9 @@ class LabTest(testtools.TestCase):
     """``lab``, as its README lists it."""
 
     #: What its suites use, each with what it may import.
-    shared = {'core': set(), 'guest': {'core'}, 'keys': {'core'},
-              'nova': {'core', 'guest'},
-              'lab': {'core', 'guest', 'keys', 'nova'},
+    shared = {'core': set(), 'guest': {'core'}, 'container': {'core'},
+              'keys': {'core'}, 'nova': {'core', 'guest'},
+              'lab': {'core', 'guest', 'container', 'keys', 'nova'},
               'command': {'core', 'lab'}, 'scenarios': {'core', 'keys'},
               'shares': set()}
 

@@ -8,6 +8,8 @@ import sys
 
 import testtools
 
+from cinder_localclone.cmd.doctor import packages
+
 ROOT = pathlib.Path(__file__).parents[2]
 
 
@@ -33,3 +35,44 @@ class RequirementsTest(testtools.TestCase):
                 'cinder_localclone',
                 # What the filter loads runs where Nova is, which brings both.
                 'nova', 'cinderclient'})
+
+
+class PackagesTest(testtools.TestCase):
+    """bindep, the installation page and the doctor name the same packages."""
+
+    #: Each node has it.
+    ESSENTIAL = {'coreutils'}
+
+    def named(self, how):
+        return {others.get(how, debian) for debian, others in
+                packages.PACKAGES.values()} - self.ESSENTIAL
+
+    def bindep(self, *platforms):
+        """What bindep.txt has for platforms, without a profile."""
+        found = set()
+        for line in (ROOT / 'bindep.txt').read_text().splitlines():
+            name, _, selectors = line.partition(' [')
+            words = selectors.rstrip(']').split()
+            wanted = {each[9:] for each in words
+                      if each.startswith('platform:')}
+            refused = {each[10:] for each in words
+                       if each.startswith('!platform:')}
+            if not (wanted and words) or len(wanted) + len(refused) < len(
+                    words):
+                continue
+            if wanted & set(platforms) and not refused & set(platforms):
+                found.add(name)
+        return found
+
+    def test_bindep(self):
+        for how, platforms in ((packages.DEB, ('dpkg',)),
+                               (packages.RPM, ('rpm', 'redhat')),
+                               (packages.SUSE, ('rpm', 'suse'))):
+            self.assertEqual(self.named(how), self.bindep(*platforms))
+
+    def test_installation_page(self):
+        page = (ROOT / 'doc/source/install/index.rst').read_text()
+        words = re.search(r'# apt-get install --yes ((?:\S+ |\\\s+)*\S+)\n',
+                          page).group(1)
+        self.assertEqual(self.named(packages.DEB),
+                         set(words.split()) - {'\\'})

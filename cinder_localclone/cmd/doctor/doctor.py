@@ -18,6 +18,7 @@ from oslo_config import cfg
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd.doctor import checks
 from cinder_localclone.cmd.doctor.checks import Finding
+from cinder_localclone.cmd.doctor import container as containers
 from cinder_localclone.cmd.doctor import encryption
 from cinder_localclone.cmd.doctor import link
 from cinder_localclone.cmd.doctor import packages
@@ -79,13 +80,23 @@ def node_checks(backend: backends.Backend | None) -> list[Finding]:
     def available(module: str) -> bool:
         return prerequisites.has_module(module, timeout)
 
+    container = containers.find()
+
     def lvm_filter() -> list[Finding]:
-        return checks.lvm_filter(prerequisites.lvm_settings(
-            ['devices/' + name for name in checks.FILTERS], timeout))
+        return containers.lvm_filter(container) or checks.lvm_filter(
+            prerequisites.lvm_settings(
+                ['devices/' + name for name in checks.FILTERS], timeout))
+
+    def rules() -> list[Finding]:
+        found = checks.rules(containers.rule_directories(container))
+        return containers.rules(container, found) if container else found
 
     os_release, kernel = _os_release(), platform.release()
     how = packages.family(os_release)
     findings = checks.commands(shutil.which, how)
+    if container:
+        findings = containers.namespaces(container) + containers.in_image(
+            findings)
     findings += examine('kernel: device-mapper', lambda: checks.targets(
         prerequisites.mapper_targets(timeout), os_release, kernel))
     findings += examine('kernel: iSCSI', checks.modules, available,
@@ -101,7 +112,7 @@ def node_checks(backend: backends.Backend | None) -> list[Finding]:
         'iSCSI target', checks.iscsi_target,
         os.path.isdir('/sys/kernel/config'),
         lambda: prerequisites.hanging_changes(PROBE_TIMEOUT))
-    findings += examine('udev rules', checks.rules, checks.RULE_DIRECTORIES)
+    findings += examine('udev rules', rules)
     return findings + examine('LVM filter', lvm_filter)
 
 
@@ -266,6 +277,19 @@ def _key_cache(backend: backends.Backend) -> list[Finding]:
         lambda: prerequisites.has_tpm(backend.conf.localclone_command_timeout))
 
 
+def _kept(backend: backends.Backend) -> list[Finding]:
+    """Report what of the node's files a container would lose."""
+    container = containers.find()
+    if container is None:
+        return []
+    sealed = options.sealed_keys(backend.conf)
+    return containers.kept(container, {
+        'localclone_header_backup_dir':
+            backend.conf.localclone_header_backup_dir,
+        'localclone_key_cache_dir': sealed}) + (
+            containers.credentials(container) if sealed else [])
+
+
 def _former(backend: backends.Backend) -> list[Finding]:
     return encryption.former_directories(backend.crypt().former_directories())
 
@@ -385,6 +409,7 @@ def findings(find_backend: Callable[[], backends.Backend]) -> list[Finding]:
     found += examine('storage', storage_checks, backend)
     found += examine('locked volumes', _locked, backend)
     found += examine('key cache', _key_cache, backend)
+    found += examine('container', _kept, backend)
     found += examine('former directories', _former, backend)
     return found + examine('database', shared_checks, backend)
 

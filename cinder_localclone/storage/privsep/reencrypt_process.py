@@ -8,6 +8,10 @@ I/O with them. On a node run by systemd it is a unit of its own, otherwise a
 session of its own. It is found by its command line. Any process can overwrite
 its own command line, so the process must also have only root's user ids, and
 be in its unit on a node run by systemd.
+
+A container in the host's PID namespace has the unit started by the host's
+systemd. The unit enters the mount namespace of the container, whose files the
+process needs until it executes cryptsetup.
 """
 
 from collections.abc import Iterable
@@ -41,6 +45,8 @@ HOSTS_NAMESPACE = 0xEFFFFFFC
 #: Directory of the processes' output; like the processes, it is gone after a
 #: boot.
 DIRECTORY = '/run/localclone'
+#: Enters the mount namespace of a container; on the host and in images.
+NSENTER = '/usr/bin/nsenter'
 #: Properties of a unit. If it does not end after SIGTERM, systemd leaves it
 #: alone.
 PROPERTIES = ('Type=exec', 'KillSignal=SIGTERM', 'SendSIGKILL=no',
@@ -103,10 +109,18 @@ def obstacle() -> str:
     If this node is a container with a PID namespace of its own, it can't. When
     the container ends, the kernel kills all processes of the namespace by
     SIGKILL. A unit of the host's systemd would survive, but the container
-    could not see its process.
+    could not see its process. In the host's PID namespace the container's
+    engine kills all processes of the container, but not a unit of the host.
     """
-    if is_by_systemd() or _namespace() == HOSTS_NAMESPACE:
+    if is_by_systemd():
         return ''
+    if _namespace() == HOSTS_NAMESPACE:
+        return (
+            'cinder-volume runs in a container without systemd-run. When the '
+            'container ends, its engine kills the re-encryption, and guests\' '
+            'I/O stays suspended. Install systemd-run in the image: the '
+            'host\'s systemd then runs the re-encryption'
+        ) if _is_container() else ''
     return ('cinder-volume runs in a container with its own PID namespace. '
             'When the container ends, the re-encryption is killed and '
             'guests\' I/O stays suspended. Run the container in the host\'s '
@@ -115,6 +129,26 @@ def obstacle() -> str:
 
 def _namespace() -> int:
     return os.stat(os.path.join(psutil.PROCFS_PATH, 'self/ns/pid')).st_ino
+
+
+def _is_container() -> bool:
+    """Return whether this process has another root than process 1 has.
+
+    A service with a mount namespace of its own has the same root.
+    """
+    return _root('self') != _root('1')
+
+
+def _root(pid: str) -> list[list[str]]:
+    """Return which directory of which file system is the root of a process.
+
+    /proc/PID/root is closed to the daemon, which lacks CAP_SYS_PTRACE.
+
+    :returns: the device and the directory; [] for a root made by chroot(2)
+    """
+    mounts = pathlib.Path(psutil.PROCFS_PATH, pid, 'mountinfo').read_text()
+    words = [line.split() for line in mounts.splitlines()]
+    return [each[2:4] for each in words if each[4] == '/'][-1:]
 
 
 def _argv(process: psutil.Process) -> list[str]:
@@ -218,6 +252,8 @@ def command(volume_id: str, config_files: Iterable[str], backend: str
 
 def _start_unit(volume_id: str, argv: list[str], timeout: float) -> None:
     path = os.environ.get('PYTHONPATH')
+    if _is_container():  # the host has not these files
+        argv = [NSENTER, '--mount=/proc/%d/ns/mnt' % os.getpid(), *argv]
     process.run(
         'systemd-run', '--quiet', '--collect',
         '--unit', names.reencryption_unit(volume_id),

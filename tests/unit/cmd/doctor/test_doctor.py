@@ -12,6 +12,7 @@ from oslo_db import exception as db_exception
 import testtools
 
 from cinder_localclone.cmd.doctor import checks
+from cinder_localclone.cmd.doctor import container
 from cinder_localclone.cmd.doctor import doctor
 from cinder_localclone.cmd.doctor import encryption
 from cinder_localclone.cmd.doctor import stuck
@@ -79,7 +80,9 @@ class DoctorTest(testtools.TestCase):
         self.hanging = self.patch('storage.privsep.lio_configfs.hanging',
                                   return_value=[])
         self.root = self.patch('service.operator.act_as_root')
-        self.patch('cmd.doctor.checks.rules', return_value=[])
+        self.rules = self.patch('cmd.doctor.checks.rules', return_value=[])
+        self.container = self.patch('cmd.doctor.container.find',
+                                    return_value=None)
         self.useFixture(fixtures.MockPatchObject(
             doctor.shutil, 'which', side_effect='/sbin/'.__add__))
         self.useFixture(fixtures.MockPatchObject(
@@ -148,6 +151,35 @@ class DoctorTest(testtools.TestCase):
         self.assertEqual('cinder.conf', self.names[0])
         self.root.assert_called_once_with(self.backend.settings)
         self.backend.nodes.assert_called_once_with()
+
+    def test_in_a_container(self):
+        """What is not mounted belongs to the image, and is not judged."""
+        mounts = dict.fromkeys((*container.NEEDED, '/etc/lvm',
+                                '/etc/udev/rules.d', '/var/lib/keys'), 'ext4')
+        mounts['/dev'] = 'devtmpfs'
+        mounts[os.path.realpath('/lib/modules')] = 'ext4'
+        self.container.return_value = container.Container(
+            frozenset(), mounts)
+        self.assertEqual({}, self.rows())
+        self.assertIn('container', self.names)
+        for each in '/etc/lvm', '/etc/udev/rules.d':
+            del mounts[each]
+        self.rules.return_value = [checks.Finding(
+            'udev rules', checks.WARN, 'x', 'y')]
+        self.backend.conf.localclone_header_backup_dir = '/var/lib/headers'
+        self.backend.conf.localclone_key_cache = 'systemd-creds'
+        self.backend.conf.localclone_key_cache_dir = '/var/lib/keys'
+        wrong = self.rows()
+        self.assertLessEqual({
+            'udev rules', 'LVM filter', 'localclone_header_backup_dir',
+            'sealed keys'}, set(wrong))
+        for check in 'udev rules', 'LVM filter':
+            self.assertIn('not checked', wrong[check][2])
+        self.assertNotIn('localclone_key_cache_dir', wrong)
+        self.rules.assert_called_with(['/run/udev/rules.d'])
+        self.container.return_value = container.Container(
+            frozenset({'ipc'}), mounts)
+        self.assertEqual(checks.FAIL, self.rows()['container'][1])
 
     def test_kernel_without_dm_clone(self):
         self.targets.return_value = 'thin-pool v1\n'

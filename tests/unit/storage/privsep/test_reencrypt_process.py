@@ -303,6 +303,43 @@ class ContainerTest(Case):
                     by_systemd, reencrypt_process.is_by_systemd())
                 self.assertEqual(by_systemd, not self.runner.obstacle())
 
+    def with_roots(self, own, hosts='254:0 / /'):
+        """Roots of this process and of process 1, as mountinfo has them."""
+        directory = self.own_proc()
+        for pid, root in (('self', own), ('1', hosts)):
+            (directory / pid / 'ns').mkdir(parents=True, exist_ok=True)
+            (directory / pid / 'ns/pid').touch()
+            (directory / pid / 'mountinfo').write_text(
+                '20 1 0:3 / /proc rw - proc proc rw\n' + (
+                    '21 1 %s rw - x x rw\n' % root if root else ''))
+        self.useFixture(fixtures.MockPatchObject(
+            reencrypt_process, 'HOSTS_NAMESPACE',
+            reencrypt_process._namespace()))
+
+    def test_processes_of_the_host_without_its_systemd(self):
+        """The engine kills what is left of a container."""
+        for root in ('0:51 / /', '254:0 /images/7 /', ''):
+            self.with_roots(root)
+            self.assertIn('without systemd-run', self.runner.obstacle())
+            with mock.patch.object(subprocess, 'Popen') as started:
+                self.assertRaises(encryption_exceptions.CannotReencrypt,
+                                  self.runner.start, VOLUME)
+            started.assert_not_called()
+        self.with_roots('254:0 / /')  # a node without systemd
+        self.assertEqual('', self.runner.obstacle())
+
+    def test_unit_enters_the_files_of_the_container(self):
+        for root, entered in (('0:51 / /', True), ('254:0 / /', False)):
+            self.with_roots(root)
+            with mock.patch.object(reencrypt_process, 'is_by_systemd',
+                                   return_value=True):
+                self.assertEqual('', self.runner.obstacle())
+                self.runner.start(VOLUME)
+            line = self.commands.ran.pop()
+            self.assertEqual(entered, (
+                ' /usr/bin/nsenter --mount=/proc/%d/ns/mnt %s -m cinder' % (
+                    os.getpid(), sys.executable)) in line, line)
+
     def test_all_pause_when_the_service_ends(self):
         ready = [self.run_as(PAUSES, 'reencryption', 'run', each)
                  for each in (VOLUME, OTHER)]

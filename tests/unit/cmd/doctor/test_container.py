@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the doctor sees of the host from within a container."""
+
+import os
+import pathlib
+from unittest import mock
+
+import ddt
+import fixtures
+import testtools
+
+from cinder_localclone.cmd.doctor import checks
+from cinder_localclone.cmd.doctor import container
+
+ROOT, OVERLAY = '254:1 / /', '0:51 / /'
+#: kolla-ansible's mounts, and those of the installation page.
+MOUNTS = {'/dev': 'devtmpfs', '/run': 'tmpfs', '/lib/modules': 'ext4',
+          '/sys/kernel/config': 'configfs', '/etc/iscsi': 'ext4',
+          '/etc/lvm': 'ext4', '/etc/udev/rules.d': 'ext4'}
+
+
+def made(*own, **mounts):
+    """A container with MOUNTS, and others."""
+    found = {**MOUNTS, **mounts, os.path.realpath('/lib/modules'): 'ext4'}
+    return container.Container(frozenset(own), found)
+
+
+@ddt.ddt
+class FindTest(testtools.TestCase):
+
+    def proc(self, own=(), root=ROOT, hosts=ROOT):
+        """A /proc of a process with namespaces and a root of its own."""
+        directory = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        inodes = {}
+        for name in container.FIRST:
+            path = directory / 'self/ns' / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            inodes[name] = path.stat().st_ino + (name in own)
+        self.useFixture(fixtures.MockPatchObject(
+            container, 'FIRST', inodes))
+        for pid, where in (('self', root), ('1', hosts)):
+            (directory / pid).mkdir(exist_ok=True)
+            (directory / pid / 'mountinfo').write_text(
+                '21 1 %s rw,relatime - ext4 /dev/vda1 rw\n'
+                '22 21 0:7 / /dev rw shared:2 - devtmpfs devtmpfs rw\n'
+                % where)
+        return str(directory)
+
+    @ddt.data(((), ROOT, False), (('ipc',), ROOT, False),
+              (('pid',), ROOT, True), ((), OVERLAY, True),
+              ((), '254:1 /srv/image /', True))
+    @ddt.unpack
+    def test_is_one(self, own, root, is_one):
+        found = container.find(self.proc(own, root))
+        self.assertEqual(is_one, found is not None)
+        if found:
+            self.assertEqual(set(own), found.own)
+            self.assertTrue(found.is_hosts('/dev'))
+
+    def test_kernel_without_such_namespaces(self):
+        proc = self.proc()
+        os.unlink(os.path.join(proc, 'self/ns/ipc'))
+        self.assertIsNone(container.find(proc))
+
+    def test_host_that_hides_other_processes(self):
+        proc = self.proc(root=OVERLAY)
+        os.unlink(os.path.join(proc, '1/mountinfo'))
+        self.assertIsNone(container.find(proc))
+
+    def test_here(self):
+        self.assertIn(type(container.find()), (
+            type(None), container.Container))
+
+
+@ddt.ddt
+class ChecksTest(testtools.TestCase):
+
+    def assert_told(self, found, verdict, *words):
+        finding, = found
+        self.assertEqual(verdict, finding.verdict)
+        for word in words:
+            self.assertIn(word, finding.details + finding.fix)
+
+    def test_complete(self):
+        self.assert_told(container.namespaces(made()), checks.OK)
+        self.assert_told(container.namespaces(made('pid')), checks.OK,
+                         'can\'t re-encrypt')
+
+    @ddt.data(*MOUNTS)
+    def test_mount_that_is_missing(self, path):
+        found = made()
+        for each in {path, os.path.realpath(path)}:
+            found.mounts.pop(each)
+        if path in container.NEEDED:
+            self.assert_told(
+                container.namespaces(found), checks.FAIL,
+                'not mounted from the host: ' + path, '%s:%s' % (path, path))
+        else:
+            self.assert_told(container.namespaces(found), checks.OK)
+
+    def test_devices_of_the_engine(self):
+        self.assert_told(container.namespaces(made(**{'/dev': 'tmpfs'})),
+                         checks.FAIL, '/dev')
+
+    def test_semaphores(self):
+        self.assert_told(container.namespaces(made('ipc', 'pid')),
+                         checks.FAIL, 'ipc_mode: host')
+
+    def test_rules(self):
+        missing = [checks.Finding('udev rules', checks.WARN, 'x', 'cp a b')]
+        good = [checks.Finding('udev rules', checks.OK, 'x')]
+        self.assertEqual(good, container.rules(made(), good))
+        self.assert_told(container.rules(made(), missing), checks.WARN,
+                         'on the host: docker cp')
+        found = made()
+        del found.mounts['/etc/udev/rules.d']
+        self.assert_told(container.rules(found, missing), checks.WARN,
+                         'not checked', '/etc/udev/rules.d:ro')
+        self.assertEqual(['/run/udev/rules.d'],
+                         container.rule_directories(found))
+        self.assertEqual(list(checks.RULE_DIRECTORIES),
+                         container.rule_directories(None))
+
+    def test_filter(self):
+        found = made()
+        self.assertEqual([], container.lvm_filter(found))
+        self.assertEqual([], container.lvm_filter(None))
+        del found.mounts['/etc/lvm']
+        self.assert_told(container.lvm_filter(found), checks.WARN,
+                         'not checked', '/etc/lvm:/etc/lvm')
+
+    def test_what_the_container_loses(self):
+        found = made(**{'/var/lib/keys': 'ext4'})
+        self.assertEqual([], container.kept(found, {
+            'a': '/var/lib/keys/node', 'b': None, 'c': ''}))
+        self.assert_told(container.kept(found, {'option': '/var/lib/other'}),
+                         checks.WARN, 'removed with it',
+                         '/var/lib/other:/var/lib/other')
+        self.assert_told(container.credentials(found), checks.WARN,
+                         '/var/lib/systemd', '/etc/machine-id')
+        self.assertEqual([], container.credentials(made(**dict.fromkeys(
+            container.CREDENTIALS, 'ext4'))))
+
+    def test_packages(self):
+        first, second = container.in_image([
+            checks.Finding('a', checks.FAIL, 'b', 'apt install c'),
+            checks.Finding('d', checks.OK)])
+        self.assertEqual('in the image: apt install c', first.fix)
+        self.assertEqual('', second.fix)
+
+    def test_path_below_a_link(self):
+        with mock.patch.object(os.path, 'realpath', return_value='/run/x'):
+            self.assertTrue(made().is_hosts('/var/run/x'))
