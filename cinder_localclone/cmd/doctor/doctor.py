@@ -206,7 +206,7 @@ def _links(backend: backends.Backend, answers: dict[str, _Answer]
     try:
         found = link.parse(_policies(backend.conf.localclone_command_timeout))
     except (exceptions.LocalCloneError, OSError, ValueError) as exc:
-        return [link.unknown(host, textwrap.shorten(errors.in_words(exc), 300))
+        return [link.unknown(host, textwrap.shorten(base.in_words(exc), 300))
                 for host in portals]
     return [_link(backend, host, own, portal, found, how)
             for host, portal in portals.items()]
@@ -228,7 +228,7 @@ def _link(backend: backends.Backend, host: str, own: str, portal: str,
         return link.ipsec(host, link.flows(
             own, source, portal, _target_port(backend)), policies, how)
     except (exceptions.LocalCloneError, OSError, ValueError) as exc:
-        return link.unknown(host, textwrap.shorten(errors.in_words(exc), 300))
+        return link.unknown(host, textwrap.shorten(base.in_words(exc), 300))
 
 
 def _target_port(backend: backends.Backend) -> int:
