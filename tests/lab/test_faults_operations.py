@@ -57,7 +57,7 @@ READERS = {
     'lio': {'is_exported'},
     'thin_pool': {'block_size', 'check_metadata_writable'},
     'refill': {'forget_read', 'local_regions'},
-    'links': {'targets'},
+    'links': {'targets'}, 'network': {'ipsec_policies'},
     'cryptsetup_keys': {'test', 'test_backup', 'test_ended'},
     'reencrypt_process': {'is_running', 'obstacle', 'running',
                           'progress_output',

@@ -222,7 +222,9 @@ class LostNoteTest(encrypted_attach_case.Case):
         self.a.disk.sealed = {self.volume.id: 'x'}
         self.attach(status, *['a'] * (status == 'in-use'))
         for each in self.volume.volume_attachment:
-            vars(each).update({'connection_info': {}, **attachment})
+            vars(each).update({
+                'connection_info': {'driver_volume_type': 'iscsi'},
+                **attachment})
         self.volume.host = 'c@other'
         upkeep.sweep_sealed_keys(self.a.node)
         return bool(self.a.disk.sealed)

@@ -261,7 +261,7 @@ class RowsTest(Base):
         self.assertEqual({failed.move_id: self.FINISHED}, changes(before))
 
     def went_elsewhere(self, _move):
-        store(self.volume.id, host='c@l#p')
+        store(self.volume.id, host='c@l#p', service_uuid=None)
 
     def was_deleted(self, _move):
         self.volume.destroy()
@@ -272,11 +272,13 @@ class RowsTest(Base):
     @ddt.data(went_elsewhere, was_deleted, has_ended)
     def test_rows_that_are_not_as_the_move_says(self, happens):
         move = self.begin_distinct()
+        service = base.cinder_volume(self.volume.id).service_uuid
         for change in (self.moves.commit, self.moves.roll_back):
             happens(self, move)
             self.check_refused(exceptions.StaleMove, change, move)
             if change == self.moves.commit:
-                store(self.volume.id, host=A + '#p', deleted=False)
+                store(self.volume.id, host=A + '#p', deleted=False,
+                      service_uuid=service)
                 store(move.move_id, deleted=False)
                 move = self.moves.commit(move)
 

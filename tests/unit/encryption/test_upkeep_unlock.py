@@ -551,8 +551,8 @@ class CommandTest(Case):
         args = self.run_command([])[2]
         self.assertEqual(({'p': ('l', 'k')}, 120, None),
                          (args[2], *args[5:]))
-        args = self.run_command([], '--wait', '7', 'v')[2]
-        self.assertEqual((7, 'v'), args[5:])
+        args = self.run_command([], '--wait', '7', fake.VOLUME_ID)[2]
+        self.assertEqual((7, fake.VOLUME_ID), args[5:])
 
     def test_it_needs_root(self):
         with mock.patch.object(backends.os, 'geteuid', return_value=1):

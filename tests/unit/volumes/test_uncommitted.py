@@ -410,6 +410,7 @@ class ThickTest(Case):
     def test_volume_comes_here_while_what_was_left_is_cleared(self):
         self.create()
         self.volume.host = B + '#p'
+        self.volume.service_uuid = self.world.service_of(B)
         self.create(B)
         self.volume.status = 'available'
         self.b.write(self.volume.id, 0, 'data')
@@ -587,6 +588,7 @@ class ThickTest(Case):
         left = self.volume.name
         self.a.devices.clear()
         self.volume.host = B + '#p'
+        self.volume.service_uuid = self.world.service_of(B)
         self.create(B)
         self.volume.status = 'available'
         self.b.write(self.volume.id, 0, 'data')
