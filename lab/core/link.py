@@ -101,17 +101,32 @@ def _key(node):
 
 
 def _start(node, conf, keys):
-    log = node.lab.logs / (node.name + '.link.log')
-    files = {'swanctl.conf': conf, 'strongswan.conf': DAEMON % log, **{
+    files = {'swanctl.conf': conf, 'strongswan.conf': DAEMON % _log(node), **{
         'pubkey/localclone-%s.pem' % name: key for name, key in keys.items()}}
     for name, text in files.items():
         node.run('cat >%s/%s' % (DIRECTORY, name), stdin=text.encode())
     end(node)
+    start(node)
+
+
+def start(node):
+    """Start the daemon of a node with the keys that it has."""
+    log = _log(node)
     node.run(ENVIRONMENT + 'setsid charon-systemd >>%s 2>&1 </dev/null & '
              'echo $! >%s/pid' % (log, DIRECTORY))
     process.wait_for('strongSwan of ' + node.name, lambda: not node.run(
         'test -S /run/charon.vici', check=False).returncode, 20, log)
     node.run(ENVIRONMENT + 'swanctl --load-all --noprompt')
+
+
+def _log(node):
+    return node.lab.logs / (node.name + '.link.log')
+
+
+def lose(node):
+    """Have a node forget all sessions at once, as at a power cut."""
+    node.run('kill -KILL $(cat %s/pid); rm -f /run/charon.vici; '
+             'ip xfrm state flush; ip xfrm policy flush' % DIRECTORY)
 
 
 def end(node):

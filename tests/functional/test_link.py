@@ -116,4 +116,12 @@ class LinkTest(base.LabTest):
             time.sleep(3)
         self.assertEqual((0, 0), (look.clear, look.encrypted))
         link.protect(self.lab)
+
+        # After a power cut its peer does not wait for its own time limit.
+        link.lose(self.n1)
+        link.start(self.n1)
+        link.require(self.lab)
+        with capture.Link(self.n2, PATTERN) as look:
+            self.wait_encrypted(look, 1 << 20)
+        self.assertEqual(0, look.clear)
         self.assert_moved(volume, attached, expected)
