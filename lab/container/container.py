@@ -42,23 +42,23 @@ class Container:
     :param volumes: the mounts besides those of kolla-ansible
     :param pid_mode: 'private' or 'host', as of the container engine
     :param ipc_mode: likewise; kolla-ansible has 'host'
+    :param systemd: whether the image has systemd-run and systemd-creds
     """
 
     def __init__(self, node, volumes=VOLUMES, pid_mode='private',
-                 ipc_mode='host'):
+                 ipc_mode='host', systemd=False):
         self.node = node
         self.volumes = volumes
         self.pid_mode = pid_mode
         self.ipc_mode = ipc_mode
-        #: Whether the image has systemd-run.
-        self.systemd_run = False
+        self.systemd = systemd
         self._number = 1
 
     @property
     def image(self):
         """The name of the present image."""
         return 'image-%d%s' % (
-            self._number, '-systemd' if self.systemd_run else '')
+            self._number, '-systemd' if self.systemd else '')
 
     @property
     def runs(self):

@@ -43,9 +43,11 @@ image() {
         "$root"/usr/bin/python3* "$root"/usr/lib/tmpfiles.d
     # The interpreter is an image's own one.
     cp -a /usr/bin/python3* "$root/usr/bin/"
-    # The image of other distributions has systemd-run.
-    [[ $name != *-systemd ]] ||
+    # Images of other distributions have the package systemd.
+    if [[ $name == *-systemd ]]; then
+        cp /usr/bin/systemd-creds "$root/usr/bin/"
         install -m 755 "$HERE/systemd_run.sh" "$root/usr/bin/systemd-run"
+    fi
     overlay "$venv" "$root/venv"
     for each in cinder-volume cinder-rootwrap privsep-helper; do
         sed "1s|.*|#!$VENV_IN/bin/python|" "$venv/bin/$each" \

@@ -14,6 +14,8 @@ from tests.functional import reencrypted
 #: What the installation page has mounted, for the doctor to look at.
 RULES = '/etc/udev/rules.d:/etc/udev/rules.d:ro'
 LVM = '/etc/lvm:/etc/lvm'
+#: A directory on a mount of the host.
+KEYS = '/var/lib/localclone/keys'
 #: The rate of the source's link while four containers start, one by one.
 SLOW = '4mbit'
 
@@ -200,7 +202,7 @@ class EncryptedTest(reencrypted.Base, Contained):
         self.assertFalse(self.under_way())
         self.n1.service('stop')
         self.with_systemd()
-        self.n1.container.systemd_run = True
+        self.n1.container.systemd = True
         self.restart(self.n1, 'start')
         writer = self.attached.start_writing()
         for act in (lambda: self.restart(self.n1, 'kill'),
@@ -216,6 +218,36 @@ class EncryptedTest(reencrypted.Base, Contained):
         self.attached.stop_writing(writer)
         self.assert_data(self.attached, writer)
         self.attached.detach()
+
+    def test_keys_outlive_the_container_at_length(self):
+        """Sealed in one container, they are opened in the next one."""
+        self.set_options(localclone_key_cache='systemd-creds',
+                         localclone_key_cache_dir=KEYS)
+        # It wants the node's own key on a disk.
+        self.n1.run(
+            'lvcreate -q -y -T -V 32m -n systemd cinder-volumes/'
+            'cinder-volumes-pool && mkfs.ext4 -q /dev/cinder-volumes/systemd '
+            '&& mkdir -p /var/lib/systemd && '
+            'mount /dev/cinder-volumes/systemd /var/lib/systemd')
+        self.addCleanup(self.n1.run, 'umount /var/lib/systemd && '
+                        'lvremove -q -f cinder-volumes/systemd')
+        self.contain(self.n1, systemd=True)
+        self.attached.detach()
+        attached = self.instance.attach(self.volume_id, self.n1)
+        self.assertIn(self.volume_id, self.n1.run('ls ' + KEYS).stdout)
+        found = self.doctor(self.n1)
+        self.assertNotIn('sealed keys', found)
+        self.assertNotIn('localclone_key_cache_dir', found)
+        self.upgrade(self.n1)
+        self.key_manager(False)
+        self.n1.run('cryptsetup close --disable-locks localclone-crypt-'
+                    + self.volume_id)
+        process.wait_for('the volume to be opened', lambda: self.is_open(
+            self.n1, self.volume_id), 90, every=1)
+        self.assert_data(attached)
+        self.key_manager(True)
+        attached.detach()
+        self.assertNotIn(self.volume_id, self.n1.run('ls ' + KEYS).stdout)
 
     def test_boot_before_nova_at_length(self):
         """The host's units run both commands through the image."""
