@@ -265,10 +265,14 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
+    root = logging.getLogger()
+    before = root.handlers[:]
     try:
         code: int = LocalClone().run(argv)
     except SystemExit as exc:  # of argparse, also after --help
         code = exc.code if isinstance(exc.code, int) else int(bool(exc.code))
+    finally:
+        root.handlers[:] = before
     return code
 
 

@@ -7,6 +7,7 @@ import time
 import types
 from unittest import mock
 
+from cinder.tests.unit import fake_constants as fake
 import fixtures
 import testtools
 
@@ -551,7 +552,8 @@ class CommandTest(Case):
         args = self.run_command([])[2]
         self.assertEqual(({'p': ('l', 'k')}, 120, None),
                          (args[2], *args[5:]))
-        args = self.run_command([], '--wait', '7', fake.VOLUME_ID)[2]
+        opened = boot_plan.Outcome(fake.VOLUME_ID, 'l', 'opened')
+        args = self.run_command([opened], '--wait', '7', fake.VOLUME_ID)[2]
         self.assertEqual((7, fake.VOLUME_ID), args[5:])
 
     def test_it_needs_root(self):
