@@ -4,6 +4,7 @@
 import contextlib
 import io
 import json
+import logging
 import os
 import pathlib
 import socket
@@ -232,6 +233,12 @@ class ProcessTest(testtools.TestCase):
 
 
 class VersionTest(testtools.TestCase):
+
+    def test_no_handler_of_the_log_is_left(self):
+        before = logging.getLogger().handlers[:]
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(0, main.main(['complete']))
+        self.assertEqual(before, logging.getLogger().handlers)
 
     def test_of_the_driver(self):
         self.assertEqual(version.VERSION, driver.LocalCloneDriver.VERSION)
