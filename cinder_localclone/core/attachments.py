@@ -309,15 +309,6 @@ def _meant(found: objects.Attachments, connector: objects.Connector | None
             yield each
 
 
-def has_incomplete(volume: Volume) -> bool:
-    """Return whether the attachments do not show all users of a volume yet.
-
-    An attachment without a connector or a connection_info may yet get a user.
-    Complete attachments do not count.
-    """
-    return bool(incomplete(volume))
-
-
 def incomplete(volume: Volume) -> list[objects.Attachment]:
     """Return the attachments without a connector or a connection_info.
 

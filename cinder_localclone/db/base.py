@@ -208,20 +208,13 @@ def is_misplaced(row: Row, host: str) -> bool:
             and row.migration_status in statuses.NO_MIGRATION)
 
 
-def home_of(session: Session, row: Row) -> str:
-    """Return the service host of a volume's home.
-
-    The service in a row is right if the host is misplaced: see
-    :mod:`.volumes.homes`.
-    """
-    if 'services' not in session.info:
-        session.info['services'] = dict(session.query(
-            models.Service.uuid, models.Service.host).filter_by(
-                binary=constants.VOLUME_BINARY, deleted=False).all())
-    service: str | None = session.info['services'].get(row.service_uuid)
-    if row.service_uuid and service and is_misplaced(row, service):
-        return service
-    return names.service_host(row.host)
+def _home_by_service(session: Session, row: Row) -> str | None:
+    """Return the service host of a row's service, if the host is misplaced."""
+    service = row.service_uuid and session.query(models.Service).filter_by(
+        uuid=row.service_uuid, binary=constants.VOLUME_BINARY,
+        deleted=False).first()
+    return service.host if service and is_misplaced(
+        row, service.host) else None
 
 
 def with_pool(row: Row, host: str) -> str:
@@ -270,13 +263,20 @@ def records_of(session: Session, volume_id: str) -> typing.Any:
 def to_move(session: Session, record: Row, row: Row | None) -> state.Move:
     """Return the move of a move record.
 
+    No move has the same node at both ends. Then Cinder has written a former
+    home to the volume's row, and its service tells the home: see
+    :mod:`.volumes.homes`. In any other case the host is believed: Cinder
+    writes the service of the asked node when a creation ends.
+
     :param record: the row of the record
     :param row: the volume's row; None if the volume is gone
     :raises InvalidToken: if the record can't be read
     """
+    home = names.service_host(row.host) if row is not None else ''
+    if row is not None and home == names.service_host(record.host):
+        home = _home_by_service(session, row) or home
     return move_record.decode(
-        record, row, home_of(session, row) if row is not None else '',
-        CONF.volume_name_template % record.id)
+        record, row, home, CONF.volume_name_template % record.id)
 
 
 def moves_of(session: Session, row: Row) -> list[state.Move]:

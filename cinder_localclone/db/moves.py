@@ -153,7 +153,8 @@ class Moves(records.Moves):
         with base.writer() as session:
             volume, record = self._locked(session, move)
             if (volume is None
-                    or base.home_of(session, volume) != move.destination):
+                    or base.to_move(session, record, volume).destination
+                    != move.destination):
                 raise exceptions.StaleMove(volume=move.volume_id)
             # The record gets the host in the row: it must be the destination.
             volume.host = base.with_pool(volume, move.destination)

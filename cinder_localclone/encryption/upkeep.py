@@ -359,8 +359,8 @@ def _forget_if_unused(node: Node, volume_id: str) -> None:
 def _may_have_to_be_opened(node: Node, volume: Volume) -> bool:
     if not names.same_backend(volume.host, node.host):
         # Another backend on this node may keep its keys in the same directory.
-        return attachments.has_incomplete(volume) or any(
-            each.connector and node.is_at(each.connector, node.host)
+        return any(
+            not each.connector or node.is_at(each.connector, node.host)
             for each in volume.volume_attachment)
     if volume.home == node.host:
         return devices.is_wanted(node, volume) is not False

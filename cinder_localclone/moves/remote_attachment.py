@@ -232,7 +232,8 @@ def is_being_attached(node: Node, volume: Volume) -> bool:
     The record is made after the call to this node. Nova also keeps attachments
     without a host for weeks, for shelved servers.
     """
-    unsaid = volume_attachments.incomplete(volume)
+    unsaid = [each for each in volume_attachments.incomplete(volume)
+              if not each.connector or node.is_at(each.connector, node.host)]
     return bool(unsaid) and (
         node.sessions.was_just_attached(volume.id)
         or node.attachments.any_newer(

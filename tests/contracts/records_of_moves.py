@@ -235,7 +235,7 @@ class Contract(records_bench.Contract):
 
     def test_get_move__a_home_that_was_written_late(self):
         move = self.begin()
-        self.put(host=C + '#p')
+        self.put(host=B + '#p')
         found = self.moves.get_move(move.move_id)
         self.assertEqual((False, A, B), (
             found.committed, found.source, found.destination))
@@ -243,8 +243,21 @@ class Contract(records_bench.Contract):
     @ddt.data({'migration_status': 'migrating'}, {'service_uuid': None})
     def test_move_of__a_home_that_cinder_has_yet_to_write(self, values):
         self.moves.commit(self.begin())
-        self.put(host=C + '#p', **values)
-        self.assertEqual(C, self.moves.move_of(self.volume).destination)
+        self.put(host=A + '#p', **values)
+        self.assertEqual(A, self.moves.move_of(self.volume).destination)
+
+    def test_move_of__a_service_that_was_written_late(self):
+        """Cinder writes that of the asked node when a creation ends."""
+        move = self.begin()
+        self.put(service_uuid=self.rows.services[B])
+        self.assertEqual((A, B), (
+            self.moves.move_of(self.volume).source,
+            self.moves.move_of(self.volume).destination))
+        self.moves.commit(move)
+        self.put(service_uuid=self.rows.services[A])
+        self.assertEqual((A, B), (
+            self.moves.move_of(self.volume).source,
+            self.moves.move_of(self.volume).destination))
 
     def test_readable_moves__all(self):
         self.assertEqual([], self.moves.readable_moves())
@@ -457,7 +470,7 @@ class Contract(records_bench.Contract):
 
     def test_roll_back__moved_meanwhile(self):
         move = self.live()
-        self.put(host=A + '#p', service_uuid=self.rows.services[A])
+        self.put(host=C + '#p')
         self.refused(exceptions.StaleMove, self.moves.roll_back, move)
         self.rows.destroy(self.volume)
         self.refused(exceptions.StaleMove, self.moves.roll_back, move)
@@ -465,7 +478,7 @@ class Contract(records_bench.Contract):
     def test_roll_back__a_home_that_was_written_late(self):
         """The record names the destination: the cleanup is there."""
         move = self.live()
-        self.put(host=C + '#p')
+        self.put(host=A + '#p')
         left = self.moves.roll_back(move)
         self.assertEqual((A + '#p', self.rows.services[A]),
                          self.told('host', 'service_uuid'))

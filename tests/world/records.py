@@ -79,8 +79,11 @@ class Base:
     def _told(self, move):
         """The end that the shadow is not at is where the volume is now."""
         volume = self.world.volumes.get(move.volume_id)
-        home, size = ((self._home(volume), volume.size) if volume
+        home, size = ((_service(volume.host), volume.size) if volume
                       else ('', 0))
+        if volume and home == (
+                move.source if move.committed else move.destination):
+            home = self._home(volume)
         if move.committed:
             return _copied(move, volume_gib=size, destination=home)
         return _copied(move, volume_gib=size, source=home,
@@ -206,7 +209,8 @@ class SimMoves(Base, records.Moves):
                                  move.committed)
         recorded = self._check(move)
         volume = self.world.volumes.get(move.volume_id)
-        if volume is None or self._home(volume) != move.destination:
+        if volume is None or (
+                self._told(recorded).destination != move.destination):
             raise exceptions.StaleMove(volume=move.volume_id)
         volume.host = '%s#%s' % (move.destination, _pool(volume.host))
         self._swap(volume, move.move_id, recorded.source_lv)

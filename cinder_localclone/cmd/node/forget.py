@@ -162,7 +162,8 @@ def plan(db: records.Database, host: str, new_home: str,
         if volume.home == host]
     others = {volume.id: names.other_node(
         db.volumes.service_of(volume.id), host) for volume in volumes}
-    moves = db.moves.moves_of(host)
+    moves = [_with_home(move, others.get(move.volume_id))
+             for move in db.moves.moves_of(host)]
     steps = [step for move in moves
              for step in _of_move(db, host, move, copied)]
     current = {move.volume_id: move for move in moves if not move.is_over}
@@ -174,6 +175,17 @@ def plan(db: records.Database, host: str, new_home: str,
                 or _of_volume(db, volume, move, new_home))
     steps += _of_misplaced(db, host, new_home, has_lv)
     return steps + list(_of_snapshots(db, host))
+
+
+def _with_home(move: state.Move, home: str | None) -> state.Move:
+    """Return a move with its volume's home, if the row names another node.
+
+    The row tells the destination of a committed move.
+
+    :param home: by the service in the row; '' or None: as in the row
+    """
+    return (dataclasses.replace(move, destination=home)
+            if home and move.committed else move)
 
 
 def _goes_back(move: state.Move, host: str) -> bool:
@@ -286,7 +298,7 @@ def _of_misplaced(db: records.Database, host: str, new_home: str,
         named = volume.home
         move = db.moves.move_of(volume_id)
         if move and _goes_back(move, host):
-            continue
+            continue  # _of_move has its step
         try:
             if has_lv(volume, named):
                 continue  # only the service in the row is wrong
@@ -296,7 +308,10 @@ def _of_misplaced(db: records.Database, host: str, new_home: str,
                     volume.status, named),
                 'unknown: %s' % exc, 'not changed')
             continue
-        yield _of_volume(db, volume, move, new_home)
+        if move and move.committed and move.phase is Phase.STARTING:
+            yield _back(db, move)
+        else:
+            yield _of_volume(db, volume, move, new_home)
 
 
 def _of_volume(db: records.Database,

@@ -284,18 +284,6 @@ class UncommittedTest(Case):
         with mock.patch.object(base, 'main_context_manager', reading):
             self.volumes.correct_services(B, {deleted.name})
 
-    def test_home_of_a_volume_without_a_service(self):
-        """A service of an earlier Cinder may have no id either."""
-        volume = utils.create_volume(
-            self.context, host=B + '#p', service_uuid=None,
-            volume_type_id=None)
-        with base.writer() as session:
-            session.query(base.models.Service).filter_by(host=A).update(
-                {'uuid': None})
-        with base.reader() as session:
-            self.assertEqual(B, base.home_of(
-                session, base.volume_row(session, volume.id)))
-
     def change(self, volume_id, **values):
         """Another service changes the row of a volume."""
         with base.main_context_manager.writer.using(base.admin()) as session:
