@@ -21,7 +21,6 @@ import queue
 import threading
 import time
 
-from cinder_localclone.core import attachments
 from cinder_localclone.core import boot_plan
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import events
