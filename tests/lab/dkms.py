@@ -2,6 +2,7 @@
 """A machine for the package that builds dm-clone: a directory."""
 
 import pathlib
+import signal
 import subprocess
 
 import fixtures
@@ -51,6 +52,8 @@ class Root(testtools.TestCase):
         done = subprocess.run(
             ['sh', *words], cwd=self.path / 'build', stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, timeout=60,
+            # Another test may have this process ignore it.
+            preexec_fn=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL),
             env={'PATH': '%s:/usr/sbin:/usr/bin:/sbin:/bin' % (
                 self.path / 'bin'), 'LOCALCLONE_ROOT': str(self.path),
                 **environment})
