@@ -30,6 +30,11 @@ a new ``provider_location``, and the columns exchanged by the identity swap.
     the node and the LV not in the volume's row: of the destination before the
     commit, of the source afterwards. The cleanup after the move removes this
     LV
+``provider_geometry``
+    the service host of the other node: of the source before the commit, of the
+    destination afterwards: the volume's home. The ``host`` in the volume's row
+    is the home for Cinder, but Cinder may write a former home there: see
+    :mod:`cinder_localclone.volumes.homes`
 
 A move of an available volume *holds* the volume, unless an attach has
 requested it. From the creation of the record to the commit or the failure of
@@ -101,7 +106,8 @@ def is_move_record(volume: Any) -> bool:
 
 
 def encode(volume_id: str, token: state.Token, location: str, auth: str,
-           initiator: str, provider_id: str | None) -> dict[str, Any]:
+           initiator: str, provider_id: str | None, home: str
+           ) -> dict[str, Any]:
     """Return the columns of a new record, before :func:`hold`.
 
     ``size``, ``host`` and the columns without a meaning for the move are left
@@ -111,12 +117,13 @@ def encode(volume_id: str, token: state.Token, location: str, auth: str,
     :param auth: its one-time credentials, in the form of a provider_auth
     :param initiator: the only initiator allowed to log in to it
     :param provider_id: as in the row of the volume
+    :param home: service host of the volume's home, the source
     """
     return {'project_id': PROJECT, 'migration_status': target(volume_id),
             'replication_driver_data': str(token),
             'display_description': initiator,
             'provider_location': location, 'provider_auth': auth,
-            'provider_id': provider_id}
+            'provider_id': provider_id, 'provider_geometry': home}
 
 
 def ended() -> dict[str, Any]:
@@ -125,19 +132,17 @@ def ended() -> dict[str, Any]:
             'provider_auth': None}
 
 
-def decode(record: Any, volume: Any | None, home: str, own_lv: str
-           ) -> state.Move:
+def decode(record: Any, volume: Any | None, own_lv: str) -> state.Move:
     """Return the move in a record.
 
     :param volume: the row of the volume; None if it is gone
-    :param home: service host of the home; '' if the volume is gone
     :param own_lv: the LV name by the record's id, not by its ``name_id``: the
         destination LV of the move
     :raises InvalidToken: if the record can't be understood
     """
     committed = is_committed(record)
-    other = names.service_host(record.host)
-    source, destination = (other, home) if committed else (home, other)
+    ends = names.service_host(record.host), home_of(record)
+    source, destination = ends if committed else reversed(ends)
     if committed:
         source_lv, destination_lv = record.name, own_lv
     else:
@@ -155,6 +160,17 @@ def decode(record: Any, volume: Any | None, home: str, own_lv: str
         asked_by=asked_by(record))
 
 
+def home_of(record: Any) -> str:
+    """Return the service host of the volume's home, by the move itself."""
+    home: str = record.provider_geometry
+    return home
+
+
+def note_home(record: Any, host: str) -> None:
+    """Record the service host of the volume's home."""
+    record.provider_geometry = host
+
+
 def is_committed(record: Any) -> bool:
     """Return whether the identities are swapped.
 
@@ -162,6 +178,12 @@ def is_committed(record: Any) -> bool:
     record names the LV of the source.
     """
     return bool(record.name_id != record.id)
+
+
+def is_begun(record: Any) -> bool:
+    """Return whether a move is neither committed nor over."""
+    return not is_committed(record) and phase_word(record) in [
+        phase.value for phase in state.READS_SOURCE]
 
 
 def is_unchanged(record: Any, move: state.Move) -> bool:

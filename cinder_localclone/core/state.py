@@ -205,12 +205,12 @@ class Move:
     """A move, by its record in the database.
 
     A move with nothing left but a cleanup is a *pending cleanup*. It does not
-    keep the volume from moving again, so its other end may be the volume's
-    home no longer.
+    keep the volume from moving again, so neither node may be the volume's home
+    any more.
 
     Hosts are volume service hosts without the pool (``node1@localclone``). LV
     names are the names of the volume's LV on either node. After the delete of
-    its volume only the node in the record is known; the other host is ''.
+    its volume, ``source_lv`` is '' if the move was not committed.
     ``size_gib`` is the size copied; ``volume_gib`` is larger if the volume was
     extended meanwhile. Both backing devices are longer by ``extra_bytes``.
     ``location`` and ``auth`` are the location and credentials of the source's
@@ -268,6 +268,11 @@ class Move:
         It has as long as a guest may use the volume there, or get it back.
         """
         return not self.committed or self.phase is Phase.STARTING
+
+    @property
+    def home(self) -> str:
+        """The service host of the volume's home, until the move is over."""
+        return self.destination if self.committed else self.source
 
     @property
     def cleanup_node(self) -> str:

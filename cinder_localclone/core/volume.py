@@ -239,9 +239,24 @@ class Attachment:
 
 @dataclasses.dataclass(frozen=True)
 class Volume(Row):
-    """A volume with its attachments."""
+    """A volume with its attachments.
+
+    :param home_by_move: service host of the home, by the record of the move
+        that has made its LV; None: there is no such record (any more)
+    """
 
     volume_attachment: tuple[Attachment, ...]
+    home_by_move: str | None = None
+
+    @property
+    def home(self) -> str:
+        """The service host of the home; '' without a home."""
+        return self.home_by_move or super().home
+
+    @property
+    def is_misplaced(self) -> bool:
+        """Whether its row names another home than its move."""
+        return self.home != super().home
 
     @classmethod
     def of(cls, volume: Any) -> Self:

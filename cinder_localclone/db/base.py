@@ -10,6 +10,7 @@ A function with its own transaction takes its rows from here::
 from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
+import dataclasses
 import functools
 import time
 import typing
@@ -129,10 +130,18 @@ def writer() -> Iterator[Session]:
 def volume(volume_id: str) -> Volume | None:
     """Return a volume with its attachments; None if the volume is gone.
 
-    It has its own transaction.
+    It has its own transactions. The move that has made its LV tells its home:
+    see :mod:`.volumes.homes`.
     """
     found = cinder_volume(volume_id)
-    return None if found is None else Volume.of(found)
+    if found is None:
+        return None
+    read = Volume.of(found)
+    if read.name_id == read.id:
+        return read  # it has never moved
+    with reader() as session:
+        return dataclasses.replace(
+            read, home_by_move=home_by_move(session, read.name_id))
 
 
 def cinder_volume(volume_id: str) -> core_objects.Volume | None:
@@ -197,24 +206,23 @@ def set_home(session: Session, row: Row, host: str) -> None:
         row.availability_zone = service.availability_zone
 
 
-def is_misplaced(row: Row, host: str) -> bool:
-    """Return whether a row with a host's service names another host.
+def is_misplaced(session: Session, row: Row, host: str) -> bool:
+    """Return whether the row of a volume at home on a host names another.
 
-    While Cinder creates or migrates a volume, it changes both columns itself.
+    The move that has made the LV tells the home, or else the service in the
+    row. While Cinder creates or migrates a volume, it changes host and service
+    itself.
     """
-    home = names.service_host(row.host)
-    return (home != host and names.same_backend(home, host)
-            and row.status not in statuses.BEING_CREATED
-            and row.migration_status in statuses.NO_MIGRATION)
-
-
-def _home_by_service(session: Session, row: Row) -> str | None:
-    """Return the service host of a row's service, if the host is misplaced."""
-    service = row.service_uuid and session.query(models.Service).filter_by(
-        uuid=row.service_uuid, binary=constants.VOLUME_BINARY,
-        deleted=False).first()
-    return service.host if service and is_misplaced(
-        row, service.host) else None
+    named = names.service_host(row.host)
+    if (named == host or not names.same_backend(named, host)
+            or row.status in statuses.BEING_CREATED
+            or row.migration_status not in statuses.NO_MIGRATION):
+        return False
+    home = home_by_move(session, row.name_id)
+    if home is not None:
+        return home == host
+    service = service_row(session, host)
+    return service is not None and row.service_uuid == service.uuid
 
 
 def with_pool(row: Row, host: str) -> str:
@@ -260,23 +268,26 @@ def records_of(session: Session, volume_id: str) -> typing.Any:
         migration_status=move_record.target(volume_id))
 
 
-def to_move(session: Session, record: Row, row: Row | None) -> state.Move:
-    """Return the move of a move record.
+def home_by_move(session: Session, name_id: str) -> str | None:
+    """Return the service host of the node with the LV of a committed move.
 
-    No move has the same node at both ends. Then Cinder has written a former
-    home to the volume's row, and its service tells the home: see
-    :mod:`.volumes.homes`. In any other case the host is believed: Cinder
-    writes the service of the asked node when a creation ends.
+    :param name_id: the id in the name of the LV: that of the move record
+    :returns: None if no committed move has made this LV, or its record is gone
+    """
+    record = records(session).filter_by(id=name_id).first()
+    return move_record.home_of(record) if record is not None and (
+        move_record.is_committed(record)) else None
+
+
+def to_move(record: Row, row: Row | None) -> state.Move:
+    """Return the move of a move record.
 
     :param record: the row of the record
     :param row: the volume's row; None if the volume is gone
     :raises InvalidToken: if the record can't be read
     """
-    home = names.service_host(row.host) if row is not None else ''
-    if row is not None and home == names.service_host(record.host):
-        home = _home_by_service(session, row) or home
     return move_record.decode(
-        record, row, home, CONF.volume_name_template % record.id)
+        record, row, CONF.volume_name_template % record.id)
 
 
 def moves_of(session: Session, row: Row) -> list[state.Move]:
@@ -284,7 +295,7 @@ def moves_of(session: Session, row: Row) -> list[state.Move]:
 
     :raises InvalidToken: if a record of the volume cannot be read
     """
-    return [to_move(session, record, row)
+    return [to_move(record, row)
             for record in records_of(session, row.id)]
 
 

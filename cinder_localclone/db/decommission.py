@@ -7,6 +7,8 @@ from cinder import objects
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.interfaces import records
+from cinder_localclone.core import move_record
+from cinder_localclone.core import names
 from cinder_localclone.core import rows as volume_rows
 from cinder_localclone.core.volume import Volume
 from cinder_localclone.db import base
@@ -41,6 +43,9 @@ class Decommission(records.Decommission):
                 raise exceptions.StaleMove(volume=volume.id)
             base.set_home(session, row, new_home)
             row.status = 'error'
+            record = base.records(session).filter_by(id=row.name_id).first()
+            if record is not None:
+                move_record.note_home(record, names.service_host(new_home))
 
     @base.retried
     def forget_service(self, host: str) -> bool:

@@ -70,7 +70,7 @@ class Interrupted(records.Interrupted):
             return False
         move_records = list(base.records_of(session, row.id))
         try:
-            moves = [base.to_move(session, record, row)
+            moves = [base.to_move(record, row)
                      for record in move_records]
         except exceptions.InvalidToken:
             return False  # leave the volume alone

@@ -110,7 +110,7 @@ class Inventory(records.SecretOwners):
             for row in move_records:
                 try:
                     move = base.to_move(
-                        session, row, volumes.get(move_record.volume_of(row)))
+                        row, volumes.get(move_record.volume_of(row)))
                     found.append(Under(move, _seconds(row.created_at)))
                 except exceptions.InvalidToken:
                     unreadable += 1  # Moves.readable_moves logs them

@@ -24,8 +24,7 @@ from cinder_localclone.db import base
 LOG = logging.getLogger(__name__)
 
 #: The columns swapped by the commit, beside ``_name_id``, which names the LV.
-SWAPPED = ('host', 'availability_zone', 'service_uuid', 'provider_id',
-           'provider_geometry')
+SWAPPED = ('host', 'availability_zone', 'service_uuid', 'provider_id')
 
 
 class Moves(records.Moves):
@@ -43,7 +42,7 @@ class Moves(records.Moves):
     def _of(volume_id: str) -> list[state.Move]:
         with base.reader() as session:
             row = base.volume_row(session, volume_id)
-            return [base.to_move(session, record, row) for record in
+            return [base.to_move(record, row) for record in
                     base.records_of(session, volume_id)]
 
     def is_move(self, move_id: str) -> bool:
@@ -57,7 +56,7 @@ class Moves(records.Moves):
                 id=move_id).first()
             if record is None:
                 return None
-            return base.to_move(session, record, base.volume_row(
+            return base.to_move(record, base.volume_row(
                 session, move_record.volume_of(record)))
 
     def moves_of(self, host: str) -> list[state.Move]:
@@ -75,7 +74,7 @@ class Moves(records.Moves):
             for record, volume_id in found.items():
                 try:
                     moves.append(base.to_move(
-                        session, record, volumes.get(volume_id)))
+                        record, volumes.get(volume_id)))
                 except exceptions.InvalidToken as exc:
                     # The volume is left alone; all other moves continue.
                     LOG.error('The move record %(record)s can\'t be read and '
@@ -84,6 +83,36 @@ class Moves(records.Moves):
         return moves
 
     # -- changing
+
+    def note_new_name(self, host: str, has_lv: Callable[[str, str], bool]
+                      ) -> None:
+        with base.reader() as session:
+            found = [record for record in base.records(session)
+                     if move_record.home_of(record) != host]
+            rows = {row.id: row for row in session.query(
+                base.models.Volume).filter_by(deleted=False).filter(
+                    base.models.Volume.id.in_(
+                        {move_record.volume_of(record) for record in found}),
+                    base.has_home(host))}
+            renamed = [
+                (row.id, row.name, record.id) for record in found
+                if (row := rows.get(move_record.volume_of(record)))
+                and _tells_home(record, row)]
+        for volume_id, lv, move_id in renamed:
+            if has_lv(volume_id, lv):
+                self._note_home(volume_id, lv, move_id, host)
+
+    @staticmethod
+    @base.retried
+    def _note_home(volume_id: str, lv: str, move_id: str, host: str) -> None:
+        with base.writer() as session:
+            found = {key: base.volume_row(session, key, lock=True)
+                     for key in sorted((volume_id, move_id))}
+            row, record = found[volume_id], found[move_id]
+            if row is not None and record is not None and (
+                    names.service_host(row.host), row.name) == (host, lv) and (
+                        _tells_home(record, row)):
+                move_record.note_home(record, host)
 
     @base.retried
     def begin(self, volume: Volume, host: str, event: state.Event,
@@ -111,10 +140,10 @@ class Moves(records.Moves):
                 display_name='move of %s' % volume.id,
                 shared_targets=False, **move_record.encode(
                     volume.id, token, locate(move_id), auth, initiator,
-                    row.provider_id))
+                    row.provider_id, names.service_host(row.host)))
             session.add(record)
             move_record.hold(row, record, asked_by)
-            return base.to_move(session, record, row)
+            return base.to_move(record, row)
 
     @base.retried
     def advance(self, move: state.Move, event: state.Event) -> state.Move:
@@ -123,7 +152,7 @@ class Moves(records.Moves):
             volume, record = self._locked(session, move)
             move_record.enter(record, token)
             move_record.give_back(volume, record)
-            return base.to_move(session, record, volume)
+            return base.to_move(record, volume)
 
     @base.retried
     def relocate(self, move: state.Move, location: str) -> None:
@@ -139,12 +168,13 @@ class Moves(records.Moves):
         with base.writer() as session:
             volume, record = self._locked(session, move)
             if (move.committed or volume is None
-                    or names.service_host(volume.host) != move.source
+                    or (names.service_host(volume.host), volume.name) != (
+                        move.source, move.source_lv)
                     or move_record.has_lost_hold(volume, record)):
                 raise exceptions.StaleMove(volume=move.volume_id)
             self._swap(volume, record)
             move_record.give_back(volume, record)
-            return base.to_move(session, record, volume)
+            return base.to_move(record, volume)
 
     @base.retried
     def roll_back(self, move: state.Move) -> state.Move:
@@ -152,15 +182,11 @@ class Moves(records.Moves):
             state.Event.DESTINATION_DETACHED, move.committed)
         with base.writer() as session:
             volume, record = self._locked(session, move)
-            if (volume is None
-                    or base.to_move(session, record, volume).destination
-                    != move.destination):
+            if volume is None or volume.name_id != record.id:
                 raise exceptions.StaleMove(volume=move.volume_id)
-            # The record gets the host in the row: it must be the destination.
-            volume.host = base.with_pool(volume, move.destination)
             self._swap(volume, record)
             move_record.enter(record, token)
-            return base.to_move(session, record, volume)
+            return base.to_move(record, volume)
 
     @base.retried
     def finish(self, move: state.Move, event: state.Event) -> None:
@@ -180,10 +206,13 @@ class Moves(records.Moves):
         volume._name_id = None if record.name_id == volume.id else (
             record.name_id)
         record._name_id = None if backing == record.id else backing
+        # The record gets this host: it must not be one that was written late.
+        volume.host = base.with_pool(volume, move_record.home_of(record))
         for column in SWAPPED:
             old = getattr(volume, column)
             setattr(volume, column, getattr(record, column))
             setattr(record, column, old)
+        move_record.note_home(record, names.service_host(volume.host))
         volume.cluster_name = record.cluster_name = None
 
     @staticmethod
@@ -198,3 +227,14 @@ class Moves(records.Moves):
                  for key in sorted((move.volume_id, move.move_id))}
         return found[move.volume_id], base.unchanged_row(
             move, found[move.move_id])
+
+
+def _tells_home(record: base.Row, row: base.Row) -> bool:
+    """Return whether a move record tells where the LV of a volume's row is.
+
+    A committed move tells it as long as the row names the LV made by this
+    move.
+    """
+    if move_record.is_committed(record):
+        return bool(row.name_id == record.id)
+    return move_record.is_begun(record)

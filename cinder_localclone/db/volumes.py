@@ -126,26 +126,27 @@ class Volumes(records.Volumes):
 
     def volumes_with_wrong_host(self, host: str) -> list[str]:
         with base.reader() as session:
-            service = base.service_row(session, host)
-            if service is None:
-                return []
-            # The query excludes the node's own volumes: there may be
-            # thousands.
             model = base.models.Volume
-            found = session.query(model).filter_by(
-                deleted=False, service_uuid=service.uuid).filter(
-                    ~base.has_home(host))
-            return [row.id for row in found if base.is_misplaced(row, host)]
+            moved = [record.id for record in base.records(session)
+                     if move_record.home_of(record) == host]
+            found = session.query(model).filter_by(deleted=False).filter(
+                model._name_id.in_(moved)).all()
+            service = base.service_row(session, host)
+            if service is not None:
+                # The query excludes the node's own volumes: there may be
+                # thousands.
+                found += session.query(model).filter_by(
+                    deleted=False, service_uuid=service.uuid).filter(
+                        ~base.has_home(host))
+            return sorted({row.id for row in found
+                           if base.is_misplaced(session, row, host)})
 
     @base.retried
     def correct_home(self, volume: Volume, host: str) -> bool:
         with base.writer() as session:
             row = base.volume_row(session, volume.id, lock=True)
-            service = base.service_row(session, host)
-            if (row is None or service is None or (row.host, row.name_id) != (
-                    volume.host, volume.name_id)
-                    or row.service_uuid != service.uuid
-                    or not base.is_misplaced(row, host)):
+            if (row is None or row.name_id != volume.name_id
+                    or not base.is_misplaced(session, row, host)):
                 return False
             base.set_home(session, row, base.with_pool(row, host))
             return True

@@ -69,7 +69,7 @@ def from_volume(reconciler: snapshots.Reconciler, volume_id: str,
         source = node.volumes.volume(source_id)
         if source is None:
             raise exceptions.TooLate(what='Volume ' + source_id)
-        host = names.service_host(source.host)
+        host = source.home
         _check_backend(node, 'volume ' + source_id, host)
         if cached and _is_in_other_zone(node, volume, host):
             raise exceptions.ForeignImage(

@@ -9,10 +9,14 @@ contents. It overwrites the home if a move was committed, or rolled back,
 meanwhile: the row then names a node without the volume. No status prevents
 this; a detach overwrites "retyping" (``volume_detached`` in cinder/db/api.py).
 
-A retype leaves ``service_uuid`` alone. So a node corrects the rows that name
-its service and another host, if it has the LV of the row. After the copy of a
-disk, another node may have an LV of the same name. It takes no home, because
-no row names its service.
+A committed move has made the LV that the row names, and its record tells where
+this LV is: see :attr:`.Volume.home`. Any node that finds another host in the
+row corrects it.
+
+Without a record, ``service_uuid`` tells the home; a retype leaves it alone. So a
+node corrects the rows that name its service and another host, if it has the LV
+of the row. After the copy of a disk, another node may have an LV of the same
+name. It takes no home, because no row names its service.
 """
 
 from cinder_localclone.core import events
@@ -24,18 +28,22 @@ from cinder_localclone.core.volume import Volume
 
 
 def correct(node: Node, volume: Volume) -> Volume | None:
-    """Let a volume's row name this node, if this node is its home.
+    """Let a volume's row name its home, if this node knows that.
 
     The caller holds the volume's lock. No other node is asked.
 
-    :param volume: its present row, which names another node
+    :param volume: its present row, which names another node, or not the home
+        of its move
     :returns: the row afterwards
     """
-    if (node.volumes.service_of(volume.id) != node.host
+    if not volume.is_misplaced and (
+            node.volumes.service_of(volume.id) != node.host
             or not has_lv(node, volume.id, volume.name)):
         return volume
-    if node.volumes.correct_home(volume, node.host):
-        events.say(events.HOME_CORRECTED, volume=volume.id, host=volume.home)
+    home = volume.home if volume.is_misplaced else node.host
+    if node.volumes.correct_home(volume, home):
+        events.say(events.HOME_CORRECTED, volume=volume.id,
+                   host=names.service_host(volume.host))
     return node.volumes.volume(volume.id)
 
 

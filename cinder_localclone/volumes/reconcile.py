@@ -129,7 +129,8 @@ class Reconciler:
 
     def _reconcile_present(self, volume_id: str, volume: Volume | None
                            ) -> None:
-        if volume is not None and volume.home != self.node.host:
+        if volume is not None and (volume.home != self.node.host
+                                   or volume.is_misplaced):
             volume = homes.correct(self.node, volume)
         move = self.node.moves.move_of(volume_id)
         if move is None:
@@ -170,8 +171,8 @@ class Reconciler:
             events.say(events.SOURCE_REMOVED, volume=move.volume_id)
             return
         events.say(events.DESTINATION_REMOVED, volume=move.volume_id)
-        if move.source:  # it may still export the source
-            rpc.cast(move.source, peers.reconcile, self.node, move.volume_id)
+        # It may still export the source.
+        rpc.cast(move.source, peers.reconcile, self.node, move.volume_id)
 
     def _at_rest(self, volume_id: str, volume: Volume | None) -> None:
         if volume is None or volume.home != self.node.host:
@@ -331,6 +332,9 @@ class Reconciler:
         :param moves: whether to include moves, which may wait for peers
         """
         self.seen, self._is_remote = None, False  # this may fail
+        # Before all else: devices of moves to another name would be strays.
+        self.node.moves.note_new_name(self.node.host, functools.partial(
+            homes.has_lv, self.node))
         recorded = self.node.moves.moves_of(self.node.host)
         # Finished moves need nothing from a volume at rest.
         moving = {move.volume_id for move in recorded if not move.is_over}
@@ -366,10 +370,10 @@ class Reconciler:
         cleanup.remove_stray_metadata(self.node, survey, move_records)
         group = self.node.lvm.group
         known = {volume.handle_id for volume in home.values()}
-        self._attempt_all({
-            *survey.volumes_above(group),
-            *self.node.volumes.volumes_with_wrong_host(self.node.host),
-        } - known - waiting - set(survey.snapshots(group)))
+        misplaced = self.node.volumes.volumes_with_wrong_host(self.node.host)
+        self._attempt_all({*survey.volumes_above(group), *misplaced} - known
+                          - (waiting - {*misplaced})
+                          - set(survey.snapshots(group)))
         devices.sweep(self.node, survey, links)
         self.encrypted.resume_reencryptions(home.values(), survey)
         clone.sweep_images(self.node, survey)

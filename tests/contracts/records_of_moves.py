@@ -169,7 +169,7 @@ class Contract(records_bench.Contract):
         self.rows.destroy(self.volume)
         found = self.moves.get_move(move.move_id)
         self.assertEqual(
-            (A, '', move.source_lv, 0) if committed else ('', B, '', 0),
+            (A, B, move.source_lv if committed else '', 0),
             (found.source, found.destination, found.source_lv,
              found.volume_gib))
         self.assertEqual(move.destination_lv, found.destination_lv)
@@ -203,8 +203,8 @@ class Contract(records_bench.Contract):
     def test_pending_cleanups__a_volume_that_moved_on(self):
         drained = self.end(self.moves.commit(self.begin()))
         self.moves.commit(self.begin(C))
-        left, = self.moves.pending_cleanups(self.volume)
-        self.assertEqual(dataclasses.replace(drained, destination=C), left)
+        self.assertEqual(
+            [drained], self.moves.pending_cleanups(self.volume))
 
     def test_moves_of__both_ends(self):
         self.assertEqual([], self.moves.moves_of(A))
@@ -212,10 +212,10 @@ class Contract(records_bench.Contract):
         for host, found in ((A, [move]), (B, [move]), (C, [])):
             self.assertEqual(found, self.moves.moves_of(host))
 
-    def test_moves_of__where_the_volume_is_now(self):
+    def test_moves_of__a_volume_that_moved_on(self):
         drained = self.end(self.moves.commit(self.begin()))
         last = self.moves.commit(self.begin(C))
-        for host, ids in ((A, {drained}), (B, {last}), (C, {drained, last})):
+        for host, ids in ((A, {drained}), (B, {drained, last}), (C, {last})):
             self.assertEqual(
                 {each.move_id for each in ids},
                 {each.move_id for each in self.moves.moves_of(host)})
@@ -233,18 +233,78 @@ class Contract(records_bench.Contract):
                 found.committed, found.source, found.destination))
         self.assertEqual(1, len(self.moves.moves_of(B)))
 
-    def test_get_move__a_home_that_was_written_late(self):
+    @ddt.data(B, C)
+    def test_get_move__a_home_that_was_written_late(self, late):
         move = self.begin()
-        self.put(host=B + '#p')
+        self.put(host=late + '#p', service_uuid=self.rows.services[late])
         found = self.moves.get_move(move.move_id)
         self.assertEqual((False, A, B), (
             found.committed, found.source, found.destination))
 
-    @ddt.data({'migration_status': 'migrating'}, {'service_uuid': None})
-    def test_move_of__a_home_that_cinder_has_yet_to_write(self, values):
+    @ddt.data({'migration_status': 'migrating'}, {'service_uuid': None},
+              {'host': C + '#p'})
+    def test_move_of__a_home_that_was_written_late(self, values):
         self.moves.commit(self.begin())
-        self.put(host=A + '#p', **values)
-        self.assertEqual(A, self.moves.move_of(self.volume).destination)
+        self.put(**{'host': A + '#p', **values})
+        self.assertEqual(B, self.moves.move_of(self.volume).destination)
+
+    @ddt.data(A, C)
+    def test_volume__a_home_that_was_written_late(self, late):
+        """The move that has made the LV tells where it is."""
+        move = self.moves.commit(self.begin())
+        self.assertFalse(self.row().is_misplaced)
+        self.put(host=late + '#p', service_uuid=self.rows.services[late])
+        for change in (lambda: None, lambda: self.end(move)):
+            change()
+            self.assertEqual((B, True, late + '#p'), (
+                self.row().home, self.row().is_misplaced, self.row().host))
+        self.moves.finish(self.moves.get_move(move.move_id),
+                          Event.SOURCE_REMOVED)
+        self.assertEqual((late, False), (
+            self.row().home, self.row().is_misplaced))
+
+    def test_volume__a_home_before_the_commit(self):
+        self.begin()
+        self.put(host=C + '#p')
+        self.assertEqual((C, False), (
+            self.row().home, self.row().is_misplaced))
+
+    def test_volume__with_the_data_of_another(self):
+        """Cinder's own migration gives it another LV."""
+        self.moves.commit(self.begin())
+        self.put(host=C + '#p', name_id=NONE)
+        self.assertEqual((C, False), (
+            self.row().home, self.row().is_misplaced))
+
+    @ddt.data(False, True)
+    def test_note_new_name__of_a_home(self, committed):
+        move = self.begin()
+        if committed:
+            move = self.moves.commit(move)
+        self.nothing(self.moves.note_new_name, C, lambda *lv: True)
+        self.put(host=C + '#p')
+        self.nothing(self.moves.note_new_name, C, lambda *lv: False)
+        asked = []
+        self.moves.note_new_name(C, lambda *lv: asked.append(lv) or True)
+        self.assertEqual([(self.volume, self.told('name'))], asked)
+        found = self.moves.get_move(move.move_id)
+        self.assertEqual(dataclasses.replace(move, **{
+            'destination' if committed else 'source': C}), found)
+        self.nothing(self.moves.note_new_name, C, self.fail)
+
+    def test_note_new_name__of_moves_that_are_over(self):
+        failed = self.end(self.begin(), Event.FAILED)
+        drained = self.end(self.moves.commit(self.begin()))
+        self.put(host=C + '#p')
+        self.moves.note_new_name(C, lambda *lv: True)
+        self.assertEqual(A, self.moves.get_move(failed.move_id).source)
+        self.assertEqual(dataclasses.replace(drained, destination=C),
+                         self.moves.get_move(drained.move_id))
+
+    def test_note_new_name__of_a_volume_with_another_lv(self):
+        self.moves.commit(self.begin())
+        self.put(host=C + '#p', name_id=NONE)
+        self.nothing(self.moves.note_new_name, C, self.fail)
 
     def test_move_of__a_service_that_was_written_late(self):
         """Cinder writes that of the asked node when a creation ends."""
@@ -269,11 +329,11 @@ class Contract(records_bench.Contract):
         move = self.moves.commit(self.begin())
         self.rows.destroy(self.volume)
         found, = self.moves.readable_moves()
-        self.assertEqual((A, '', 0), (
+        self.assertEqual((A, B, 0), (
             found.source, found.destination, found.volume_gib))
-        self.assertEqual([], self.moves.moves_of(B))
-        self.assertEqual([move.move_id], [
-            each.move_id for each in self.moves.moves_of(A)])
+        for host in (A, B):
+            self.assertEqual([move.move_id], [
+                each.move_id for each in self.moves.moves_of(host)])
 
     # -- changing a move
 
@@ -431,6 +491,8 @@ class Contract(records_bench.Contract):
         move = self.begin()
         self.put(host=C + '#p')
         self.refused(exceptions.StaleMove, self.moves.commit, move)
+        self.put(host=A + '#p', name_id=NONE)
+        self.refused(exceptions.StaleMove, self.moves.commit, move)
         self.rows.destroy(self.volume)
         self.refused(exceptions.StaleMove, self.moves.commit, move)
 
@@ -468,17 +530,19 @@ class Contract(records_bench.Contract):
         self.moves.roll_back(move)
         self.refused(exceptions.StaleMove, self.moves.roll_back, move)
 
-    def test_roll_back__moved_meanwhile(self):
+    def test_roll_back__another_lv_or_gone(self):
+        """That LV would be given away."""
         move = self.live()
-        self.put(host=C + '#p')
+        self.put(name_id=NONE)
         self.refused(exceptions.StaleMove, self.moves.roll_back, move)
         self.rows.destroy(self.volume)
         self.refused(exceptions.StaleMove, self.moves.roll_back, move)
 
-    def test_roll_back__a_home_that_was_written_late(self):
+    @ddt.data(A, C)
+    def test_roll_back__a_home_that_was_written_late(self, late):
         """The record names the destination: the cleanup is there."""
         move = self.live()
-        self.put(host=A + '#p')
+        self.put(host=late + '#p')
         left = self.moves.roll_back(move)
         self.assertEqual((A + '#p', self.rows.services[A]),
                          self.told('host', 'service_uuid'))

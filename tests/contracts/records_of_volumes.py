@@ -459,10 +459,19 @@ class Contract(records_bench.Contract):
         self.refused(exceptions.StaleMove, self.decommission.give_up, before,
                      C + '#p')
 
-    def test_give_up__while_the_rest_of_a_move_is_there(self):
-        self.moves.commit(self.begin())
+    @ddt.data(False, True)
+    def test_give_up__while_the_rest_of_a_move_is_there(self, ended):
+        move = self.moves.commit(self.begin())
+        if ended:
+            self.end(move)
+        self.put(host=A + '#p')
         self.decommission.give_up(self.row(), C + '#p')
         self.assertEqual((C + '#p', 'error'), self.told('host', 'status'))
+        found = self.row()
+        self.assertEqual((C, False), (found.home, found.is_misplaced))
+        self.assertEqual((A, C), (
+            self.moves.get_move(move.move_id).source,
+            self.moves.get_move(move.move_id).destination))
 
     def test_give_up_snapshot__that_is_there(self):
         snapshot = self.snapshot()
@@ -740,9 +749,9 @@ class Contract(records_bench.Contract):
         self.assertFalse(
             self.nothing(self.volumes.correct_home, self.late(), C))
 
-    def test_correct_home__moved_or_gone(self):
+    def test_correct_home__another_lv_or_gone(self):
         volume = self.late()
-        self.put(host=C + '#p')
+        self.put(name_id=NEW)
         self.assertFalse(self.nothing(self.volumes.correct_home, volume, A))
         self.rows.destroy(self.volume)
         self.assertFalse(self.nothing(self.volumes.correct_home, volume, A))

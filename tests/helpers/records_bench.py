@@ -155,6 +155,8 @@ class Simulated:
         return self.world.volumes.get(volume_id)
 
     def put(self, volume_id, **values):
+        if 'name_id' in values:
+            values['name'] = 'volume-' + values['name_id']
         for name, value in values.items():
             setattr(self.world.volumes[volume_id], name, value)
 

@@ -36,9 +36,11 @@ class Row(types.SimpleNamespace):
 
     def __getattr__(self, name):
         if name in core_volume.COLUMNS or not hasattr(
-                core_volume.Row, name):
+                core_volume.Volume, name):
             raise AttributeError(name)
-        return getattr(core_volume.Row.of(self), name)
+        kind = (core_volume.Row if hasattr(core_volume.Row, name)
+                else core_volume.Volume)
+        return getattr(kind.of(self), name)
 
 
 def volume(volume_id, home, **columns):

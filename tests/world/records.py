@@ -77,31 +77,34 @@ class Base:
                 if _service(row.host) == host]
 
     def _told(self, move):
-        """The end that the shadow is not at is where the volume is now."""
+        """As it is recorded, with what the volume's row tells by now."""
         volume = self.world.volumes.get(move.volume_id)
-        home, size = ((_service(volume.host), volume.size) if volume
-                      else ('', 0))
-        if volume and home == (
-                move.source if move.committed else move.destination):
-            home = self._home(volume)
+        size = volume.size if volume else 0
         if move.committed:
-            return _copied(move, volume_gib=size, destination=home)
-        return _copied(move, volume_gib=size, source=home,
+            return _copied(move, volume_gib=size)
+        return _copied(move, volume_gib=size,
                        source_lv=volume.name if volume else '')
 
-    def _home(self, row):
-        """By its service, if the host is misplaced."""
-        return next((host for host in self.world.nodes
-                     if self._is_misplaced(row, host)), _service(row.host))
+    def _home_by_move(self, row):
+        move = self.world.move_records.get(row.name_id)
+        return move.destination if move and move.committed else None
 
     def _is_misplaced(self, row, host):
-        """Whether a row with a host's service names another host."""
-        return (self.world.has_service(host)
-                and row.service_uuid == self.world.service_of(host)
-                and row.status not in statuses.BEING_CREATED
-                and row.home != host
-                and names.same_backend(names.service_host(row.host), host)
-                and not row.is_migrated_by_cinder)
+        """Whether the row of a volume at home on a host names another."""
+        if (_service(row.host) == host
+                or not names.same_backend(_service(row.host), host)
+                or row.status in statuses.BEING_CREATED
+                or row.is_migrated_by_cinder):
+            return False
+        home = self._home_by_move(row)
+        return home == host if home is not None else (
+            self.world.has_service(host)
+            and row.service_uuid == self.world.service_of(host))
+
+    def _note_home(self, move, host):
+        self.world.move_records[move.move_id] = _copied(
+            self.world.move_records[move.move_id], **{
+                'destination' if move.committed else 'source': host})
 
     def _of(self, volume_id):
         return [self._told(move) for move in self.world.move_records.values()
@@ -151,6 +154,16 @@ class SimMoves(Base, records.Moves):
         return [each for each in self._all()
                 if host in (each.source, each.destination)]
 
+    def note_new_name(self, host, has_lv):
+        for move in self._all():
+            row = self.world.volumes.get(move.volume_id)
+            if (row is not None and move.home != host
+                    and _service(row.host) == host
+                    and (row.name_id == move.move_id if move.committed
+                         else not move.is_over)
+                    and has_lv(row.id, row.name)):
+                self._note_home(move, host)
+
     def begin(self, volume, host, event, geometry, locate, auth, initiator,
               asked_by=state.Asked.ATTACH):
         move_id = str(uuid.uuid4())
@@ -195,27 +208,24 @@ class SimMoves(Base, records.Moves):
         volume = self.world.volumes.get(move.volume_id)
         record = self.world.record_rows[move.move_id]
         if (move.committed or volume is None
-                or _service(volume.host) != move.source
+                or (_service(volume.host), volume.name) != (
+                    move.source, move.source_lv)
                 or move_record.has_lost_hold(volume, record)):
             raise exceptions.StaleMove(volume=move.volume_id)
         left = volume.name
         self._swap(volume, move.move_id, recorded.destination_lv)
         move_record.give_back(volume, record)
-        return self._changed(recorded, committed=True, source=move.source,
-                             source_lv=left)
+        return self._changed(recorded, committed=True, source_lv=left)
 
     def roll_back(self, move):
         token = move.token.after(state.Event.DESTINATION_DETACHED,
                                  move.committed)
         recorded = self._check(move)
         volume = self.world.volumes.get(move.volume_id)
-        if volume is None or (
-                self._told(recorded).destination != move.destination):
+        if volume is None or volume.name_id != move.move_id:
             raise exceptions.StaleMove(volume=move.volume_id)
-        volume.host = '%s#%s' % (move.destination, _pool(volume.host))
         self._swap(volume, move.move_id, recorded.source_lv)
-        return self._changed(recorded, token=token, committed=False,
-                             destination=move.destination)
+        return self._changed(recorded, token=token, committed=False)
 
     def finish(self, move, event):
         move.token.after(event, move.committed)
@@ -241,6 +251,8 @@ class SimMoves(Base, records.Moves):
 
     def _swap(self, volume, move_id, lv):
         record = self.world.record_rows[move_id]
+        volume.host = '%s#%s' % (
+            self.world.move_records[move_id].home, _pool(volume.host))
         for column in SWAPPED:
             old = getattr(volume, column)
             setattr(volume, column, getattr(record, column))
@@ -259,7 +271,9 @@ class SimMoves(Base, records.Moves):
 class SimVolumes(Base, records.Volumes):
 
     def volume(self, volume_id):
-        return self._read(self.world.volumes.get(volume_id))
+        found = self._read(self.world.volumes.get(volume_id))
+        home = found and self._home_by_move(found)
+        return _copied(found, home_by_move=home) if home else found
 
     def volumes_of(self, host):
         return [self._read(row) for row in self._at(host)]
@@ -326,9 +340,8 @@ class SimVolumes(Base, records.Volumes):
 
     def correct_home(self, volume, host):
         row = self.world.volumes.get(volume.id)
-        if row is None or (row.host, row.name_id) != (
-                volume.host, volume.name_id) or (
-                volume.id not in self.volumes_with_wrong_host(host)):
+        if row is None or row.name_id != volume.name_id or (
+                not self._is_misplaced(row, host)):
             return False
         row.host = '%s#%s' % (host, _pool(row.host))
         self._take_service(row, host)
@@ -473,7 +486,8 @@ class SimQueue(Base, records.Queue):
         return [self._entry(
             move, began.index(move.move_id), move.volume_id in waiting)
             for move in self._all() if move.committed
-            and move.phase is state.Phase.MIGRATING and move.destination
+            and move.phase is state.Phase.MIGRATING
+            and move.volume_id in self.world.volumes
             and names.same_backend(move.source, host)]
 
     def _entry(self, move, began, awaited):
@@ -580,6 +594,9 @@ class SimDecommission(Base, records.Decommission):
             raise exceptions.StaleMove(volume=volume.id)
         row.host, row.status = new_home, 'error'
         self._take_service(row, new_home)
+        move = self.world.move_records.get(row.name_id)
+        if move:
+            self._note_home(move, _service(new_home))
 
     def forget_service(self, host):
         there = self.world.has_service(host)

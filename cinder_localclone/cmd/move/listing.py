@@ -74,7 +74,7 @@ def _row(ask: Ask, move: state.Move, problems_of: Callable[[str], str]
         row['Remark'] = '; '.join(filter(None, (
             'cleaning up on ' + move.cleanup_node,
             problems_of(move.cleanup_node))))
-    if not move.committed or not move.destination:
+    if not move.committed:
         return row
     if move.phase in (state.Phase.COMPLETING, state.Phase.RELEASING):
         row['Percent'] = 100.0

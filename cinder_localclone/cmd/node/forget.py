@@ -157,13 +157,14 @@ def plan(db: records.Database, host: str, new_home: str,
         volume; raises LocalCloneError if the node does not answer
     """
     volumes = [
-        volume for volume in db.volumes.volumes_of(host)
+        volume for each in db.volumes.volumes_of(host)
+        if (volume := db.volumes.volume(each.id)) is not None
         # Compared once more, because a step gives up a volume for good.
-        if volume.home == host]
+        and names.service_host(volume.host) == host]
     others = {volume.id: names.other_node(
-        db.volumes.service_of(volume.id), host) for volume in volumes}
-    moves = [_with_home(move, others.get(move.volume_id))
-             for move in db.moves.moves_of(host)]
+        volume.home if volume.is_misplaced
+        else db.volumes.service_of(volume.id), host) for volume in volumes}
+    moves = db.moves.moves_of(host)
     steps = [step for move in moves
              for step in _of_move(db, host, move, copied)]
     current = {move.volume_id: move for move in moves if not move.is_over}
@@ -175,17 +176,6 @@ def plan(db: records.Database, host: str, new_home: str,
                 or _of_volume(db, volume, move, new_home))
     steps += _of_misplaced(db, host, new_home, has_lv)
     return steps + list(_of_snapshots(db, host))
-
-
-def _with_home(move: state.Move, home: str | None) -> state.Move:
-    """Return a move with its volume's home, if the row names another node.
-
-    The row tells the destination of a committed move.
-
-    :param home: by the service in the row; '' or None: as in the row
-    """
-    return (dataclasses.replace(move, destination=home)
-            if home and move.committed else move)
 
 
 def _goes_back(move: state.Move, host: str) -> bool:
@@ -251,16 +241,17 @@ def _of_other_home(db: records.Database, volume: Volume, home: str,
                    ) -> Step | None:
     """The step of a volume whose row names the node by mistake.
 
-    The service in the row tells its home then; see :mod:`.volumes.homes`.
+    Its move or the service in the row tells its home then: see
+    :mod:`.volumes.homes`.
 
-    :param home: by this service; '' if it is the node itself
+    :param home: by its move or this service; '' if it is the node itself
     :returns: None if the node is its home, as far as its row tells
     """
     if not home:
         return None
     what = 'home of the volume (%s) by mistake' % volume.status
     try:
-        if not has_lv(volume, home):
+        if not (volume.is_misplaced or has_lv(volume, home)):
             return None
     except exceptions.LocalCloneError as exc:
         return Step(
@@ -287,20 +278,20 @@ def _of_misplaced(db: records.Database, host: str, new_home: str,
                   ) -> Iterator[Step]:
     """Yield the steps of volumes whose rows name another node by mistake.
 
-    The service in the row is that of the lost node: the home may have been
-    written late, see :mod:`.volumes.homes`. Nothing tells of the loss once
-    this service is forgotten.
+    The move or the service in the row names the lost node: the home may have
+    been written late, see :mod:`.volumes.homes`. Nothing tells of the loss
+    once this service is forgotten.
     """
     for volume_id in db.volumes.volumes_with_wrong_host(host):
         volume = db.volumes.volume(volume_id)
         if volume is None:
             continue
-        named = volume.home
+        named = names.service_host(volume.host)
         move = db.moves.move_of(volume_id)
         if move and _goes_back(move, host):
             continue  # _of_move has its step
         try:
-            if has_lv(volume, named):
+            if not volume.is_misplaced and has_lv(volume, named):
                 continue  # only the service in the row is wrong
         except exceptions.LocalCloneError as exc:
             yield Step(
@@ -308,10 +299,7 @@ def _of_misplaced(db: records.Database, host: str, new_home: str,
                     volume.status, named),
                 'unknown: %s' % exc, 'not changed')
             continue
-        if move and move.committed and move.phase is Phase.STARTING:
-            yield _back(db, move)
-        else:
-            yield _of_volume(db, volume, move, new_home)
+        yield _of_volume(db, volume, move, new_home)
 
 
 def _of_volume(db: records.Database,

@@ -83,8 +83,7 @@ class Repair(base.VolumeCommand):
              ) -> list[str]:
         # Pending cleanups of deleted volumes are found by their move records.
         volumes = {each.volume_id for each in backend.db.moves.readable_moves()
-                   if names.same_backend(each.source or each.destination,
-                                         backend.host)}
+                   if names.same_backend(each.source, backend.host)}
         for host in hosts:
             volumes |= {each.id for each in
                         backend.db.volumes.volumes_of(host)}

@@ -73,10 +73,23 @@ class Moves(abc.ABC):
     def moves_of(self, host: str) -> list[state.Move]:
         """Return all moves from or to a node, with pending cleanups.
 
-        A pending cleanup counts at the node that has to clean up, and at the
-        present home of the volume. Records that can't be read are logged.
+        A pending cleanup counts at both nodes of its move, wherever the volume
+        is by then. Records that can't be read are logged.
 
         :param host: service host of the node
+        """
+
+    @abc.abstractmethod
+    def note_new_name(self, host: str, has_lv: Callable[[str, str], bool]
+                      ) -> None:
+        """Record a node's new name in the moves of the volumes at home there.
+
+        A move record names the home itself. After ``cinder-manage volume
+        update_host`` the rows have the new name, and the records the old one.
+
+        :param host: service host of the node
+        :param has_lv: ``has_lv(volume_id, lv)``: whether this node has the LV
+            of a volume. A row that names this node by mistake does not count
         """
 
     @abc.abstractmethod
@@ -236,8 +249,9 @@ class Volumes(abc.ABC):
 
     @abc.abstractmethod
     def volumes_with_wrong_host(self, host: str) -> list[str]:
-        """Return the volumes of a service whose rows name another host.
+        """Return the volumes at home on a host whose rows name another.
 
+        The move of a volume tells its home, or else the service in its row.
         Volumes in creation or in migration are left out: Cinder's manager
         writes its own service into the row, wherever the volume is then.
 
@@ -247,12 +261,12 @@ class Volumes(abc.ABC):
 
     @abc.abstractmethod
     def correct_home(self, volume: Volume, host: str) -> bool:
-        """Correct the host in a volume's row to the host of its service.
+        """Correct the host in a volume's row to its home.
 
         :param volume: the volume as it was read
-        :param host: service host of the service named in the row
-        :returns: False if the row has changed since it was read; nothing is
-            changed then
+        :param host: service host of its home
+        :returns: False if the row has another LV by now, or is not one of
+            :meth:`volumes_with_wrong_host`; nothing is changed then
         """
 
     @abc.abstractmethod

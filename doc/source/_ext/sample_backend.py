@@ -281,6 +281,9 @@ class _Backend:
             moves_of=lambda host: MOVES_OF.get(host, [])),
         volumes=types.SimpleNamespace(
             volumes_of=lambda host: VOLUMES_OF.get(host, []),
+            volume=lambda volume_id: next(
+                each for each in sum(VOLUMES_OF.values(), [])
+                if each.id == volume_id),
             service_of=lambda volume_id: None,
             volumes_with_wrong_host=lambda host: []),
         snapshots=types.SimpleNamespace(

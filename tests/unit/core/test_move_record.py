@@ -36,7 +36,7 @@ def record(committed=False, **values):
         'id': 's', 'name_id': 'v' if committed else 's',
         'name': 'volume-' + ('v' if committed else 's'), 'host': 'b@l#p',
         'size': 3, **move_record.encode(
-            'v', TOKEN, 'p,1 iqn 0', 'CHAP u s', 'i', None), **values})
+            'v', TOKEN, 'p,1 iqn 0', 'CHAP u s', 'i', None, 'a@l'), **values})
 
 
 def named(path):
@@ -62,15 +62,15 @@ class MoveRecordTest(testtools.TestCase):
     def test_what_is_written_is_read_back(self, committed):
         volume = row(host='a@l#p', name='volume-v', size=5)
         found = move_record.decode(
-            record(committed), volume, 'a@l', 'volume-s')
+            record(committed), volume, 'volume-s')
         ends = ('b@l', 'a@l') if committed else ('a@l', 'b@l')
         self.assertEqual(state.Move(
             'v', 's', TOKEN, committed, *ends, 'volume-v', 'volume-s', 3,
             'p,1 iqn 0', 'CHAP u s', 'i', 5), found)
 
     def test_volume_that_is_gone(self):
-        found = move_record.decode(record(), None, '', 'volume-s')
-        self.assertEqual(('', 'b@l', '', 'volume-s', 0), (
+        found = move_record.decode(record(), None, 'volume-s')
+        self.assertEqual(('a@l', 'b@l', '', 'volume-s', 0), (
             found.source, found.destination, found.source_lv,
             found.destination_lv, found.volume_gib))
 
@@ -79,7 +79,7 @@ class MoveRecordTest(testtools.TestCase):
               {'provider_id': 'lc9:what'})
     def test_record_that_is_not_understood(self, values):
         self.assertRaises(exceptions.InvalidToken, move_record.decode,
-                          record(**values), None, '', 'volume-s')
+                          record(**values), None, 'volume-s')
 
     @ddt.data((None, Asked.ATTACH), ('', Asked.ATTACH),
               ('whatever', Asked.ATTACH), ('deferred', Asked.DEFERRED),
@@ -100,7 +100,7 @@ class MoveRecordTest(testtools.TestCase):
                 move_record.asked_by(found)))
 
     def test_as_told(self):
-        move = move_record.decode(record(), None, '', 'volume-s')
+        move = move_record.decode(record(), None, 'volume-s')
         other = record()
         move_record.enter(other, move.token.after(
             state.Event.FAILED, committed=False))

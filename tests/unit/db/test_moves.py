@@ -106,12 +106,11 @@ class RecordsTest(Base):
             for same in ('token', 'committed', 'cleanup_node', 'cleanup_lv',
                          'location', 'auth', 'initiator'):
                 self.assertEqual(getattr(before, same), getattr(after, same))
-        # Each node learns of what it has to clean up, the home of all.
-        self.assertEqual({drained.move_id}, {
-            move.move_id for move in self.moves.moves_of(A)})
-        self.assertEqual({failed.move_id, last.move_id}, {
-            move.move_id for move in self.moves.moves_of(B)})
-        self.assertEqual(3, len(self.moves.moves_of('c@l')))
+        # Each node learns of the moves from and to it.
+        for host, ends in ((A, [failed, drained]),
+                           (B, [failed, drained, last]), ('c@l', [last])):
+            self.assertEqual({move.move_id for move in ends}, {
+                move.move_id for move in self.moves.moves_of(host)})
 
     def test_leftovers_end_while_a_later_move_goes_on(self):
         failed = self.moves.advance(self.begin(), Event.FAILED)
@@ -234,18 +233,18 @@ class RecordsTest(Base):
         self.assertRaises(exceptions.StaleMove, self.moves.commit,
                           moving)
 
-    def test_volume_that_another_node_has_by_now(self):
-        """Its row has another LV then: that would be given away."""
+    def test_volume_with_another_lv_by_now(self):
+        """That LV would be given away."""
         moving = self.begin()
         for act, found in ((self.moves.commit, moving),
                            (self.moves.roll_back, None)):
             found = found or self.moves.commit(moving)
             volume = self.reload()
-            before, volume.host = volume.host, 'c@l#p'
+            before, volume._name_id = volume._name_id, fake.UUID3
             volume.save()
             self.assertRaises(exceptions.StaleMove, act, found)
-            self.assertEqual(volume.name_id, self.reload().name_id)
-            volume.host = before
+            self.assertEqual(fake.UUID3, self.reload().name_id)
+            volume._name_id = before
             volume.save()
 
     def test_commit_after_a_failure_is_refused(self):
@@ -367,8 +366,7 @@ class RecordsTest(Base):
         moving = self.moves.commit(self.begin())
         self.volume.destroy()
         found = self.moves.get_move(moving.move_id)
-        self.assertEqual(A, found.source)
-        self.assertEqual('', found.destination)
+        self.assertEqual((A, B), (found.source, found.destination))
 
     def attachment(self, host, status='reserved'):
         found = objects.VolumeAttachment(

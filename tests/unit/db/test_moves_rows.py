@@ -30,12 +30,11 @@ from tests.helpers import records_case
 models = base.models
 A, B, GEOMETRY = records_case.A, records_case.B, records_case.GEOMETRY
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5)
-SWAPPED = ('host', 'availability_zone', 'service_uuid', 'provider_id',
-           'provider_geometry')
+SWAPPED = ('host', 'availability_zone', 'service_uuid', 'provider_id')
 LOWEST, HIGHEST = ('%s-0000-4000-8000-00000000000%%d' % (digit * 8)
                    for digit in '0f')
-HERE = (A + '#p', 'zone a', fake.UUID1, 'id a', 'geometry a')
-THERE = (B + '#p', 'zone b', fake.UUID2, 'id b', 'geometry b')
+HERE = (A + '#p', 'zone a', fake.UUID1, 'id a')
+THERE = (B + '#p', 'zone b', fake.UUID2, 'id b')
 
 
 def store(volume_id, **columns):
@@ -146,7 +145,7 @@ class RowsTest(Base):
             'display_description': 'i', 'provider_auth': 'CHAP u s',
             'replication_extended_status': 'attach',
             'provider_location': 'portal,1 iqn:%s 0' % move.move_id,
-            'provider_id': 'id a',
+            'provider_id': 'id a', 'provider_geometry': A,
             'replication_driver_data': 'lc1:starting:%s:128:32:8' %
             move.token.nonce})
         self.assertEqual({move.move_id: {
@@ -217,7 +216,7 @@ class RowsTest(Base):
                              'cluster_name': None,
                              **dict(zip(SWAPPED, THERE))},
             move.move_id: {'_name_id': self.volume.id,
-                           'cluster_name': None,
+                           'cluster_name': None, 'provider_geometry': B,
                            **dict(zip(SWAPPED, HERE))}}, changes(before))
         for key in (self.volume.id, move.move_id):
             store(key, cluster_name='cluster')
@@ -261,7 +260,8 @@ class RowsTest(Base):
         self.assertEqual({failed.move_id: self.FINISHED}, changes(before))
 
     def went_elsewhere(self, _move):
-        store(self.volume.id, host='c@l#p', service_uuid=None)
+        store(self.volume.id, host='c@l#p', service_uuid=None,
+              _name_id=fake.UUID3)
 
     def was_deleted(self, _move):
         self.volume.destroy()
@@ -278,7 +278,7 @@ class RowsTest(Base):
             self.check_refused(exceptions.StaleMove, change, move)
             if change == self.moves.commit:
                 store(self.volume.id, host=A + '#p', deleted=False,
-                      service_uuid=service)
+                      service_uuid=service, _name_id=None)
                 store(move.move_id, deleted=False)
                 move = self.moves.commit(move)
 
@@ -352,7 +352,7 @@ class ReadsTest(Base):
         self.volume.destroy()
         self.assertIsNone(self.volumes.volume(self.volume.id))
         found = self.moves.get_move(move.move_id)
-        self.assertEqual(('', '', B, move.destination_lv), (
+        self.assertEqual((A, '', B, move.destination_lv), (
             found.source, found.source_lv, found.destination,
             found.destination_lv))
 

@@ -92,10 +92,9 @@ class HomesTest(attach_case.Base):
         self.b.reconciler.reconcile(self.volume.id)
         self.assertIn(self.handle, self.b.devices)
 
-    @ddt.data('rolled_back', 'committed')
-    def test_deleted_before(self, how):
+    def test_deleted_before(self):
         """The node that the row names has nothing of it."""
-        getattr(self, how)()
+        self.rolled_back()
         self.attach('deleting')
         self.a.opened.clear()
         wrong = self.world.nodes[self.volume.host[:3]]
@@ -109,8 +108,40 @@ class HomesTest(attach_case.Base):
         callers.delete(right.node, self.volume)
         self.assertNotIn(self.volume.name, right.lvs)
 
-    def test_deleted_while_another_node_does_not_answer(self):
+    def test_deleted_during_its_move(self):
+        """The move tells its home."""
         self.committed()
+        self.attach('deleting')
+        self.b.opened.clear()
+        callers.delete(self.a.node, self.volume)
+        self.assertNotIn(self.volume.name, self.b.lvs)
+
+    def ended(self):
+        """Only the service tells its home."""
+        self.committed()
+        self.volume.host = B + '#p'
+        self.world.settle()
+        self.assertIsNone(self.move())
+        self.volume.host = A + '#p'
+
+    def test_ended(self):
+        self.ended()
+        self.world.settle()
+        self.is_at(B)
+        self.assertEqual('new', self.b.read(self.volume.id, 2))
+
+    def test_asked_for_an_attach_during_its_move(self):
+        """The node that the row names does not take itself for its home."""
+        self.committed()
+        before = self.a.devices.keys()
+        self.attach('in-use', 'b')
+        self.assertRaises(exceptions.StaleMove, self.connect, ON_B)
+        self.assertEqual(before, self.a.devices.keys())
+        self.is_local(self.connect(ON_B, self.b))
+        self.assertEqual('new', self.b.read(self.volume.id, 2))
+
+    def test_deleted_while_another_node_does_not_answer(self):
+        self.ended()
         self.attach('deleting')
         self.useFixture(fixtures.MockPatchObject(
             type(self.a.node.peers), 'has_lv', autospec=True,
@@ -255,7 +286,7 @@ class HomesTest(attach_case.Base):
         self.is_at(A)
 
     def test_unmanaged_before(self):
-        self.committed()
+        self.ended()
         self.attach('unmanaging')
         error = self.assertRaises(exceptions.CannotUnmanage,
                                   callers.unmanage, self.a.node,

@@ -252,7 +252,7 @@ class RefusedTest(Base):
             volume.status = status
             self.a.reconciler.reconcile(volume.id)
             self.world.settle()
-        self.assertEqual({'withdraw_strays'},
+        self.assertEqual({'note_new_name', 'withdraw_strays'},
                          {what for _host, what, _subject in self.world.done})
 
     def test_deleting_what_cinder_did_not_take_keeps_it(self):
@@ -446,8 +446,10 @@ class UnmanageTest(Base):
     def test_another_volumes_move(self):
         """That has its LV, after Cinder's own migration."""
         other = self.world.create_volume(A)
-        self.volume.name_id = self.a.move(other, B).move_id
-        self.assertIn('it is being moved (migrating)', self.refused())
+        self.a.move(other, B)
+        for column in ('host', 'name', 'name_id'):
+            setattr(self.volume, column, getattr(other, column))
+        self.assertIn('it is being moved (migrating)', self.refused(self.b))
 
     def test_a_move_that_was_interrupted(self):
         """Nobody goes on with it: it is given up first."""

@@ -238,6 +238,17 @@ class RetypeTest(Base):
     def test_nothing_on_disk_changes(self):
         self.assertEqual((True, {'host': A + '#p'}), self.retype(A))
 
+    def test_a_home_that_was_written_late(self):
+        """By an earlier retype, while a move was committed."""
+        self.move((COLD, None))
+        self.cinder_begins('retyping', None)
+        volume = self.volume()
+        volume.host = A + '#p'
+        volume.save()
+        self.assertRaises(exceptions.StaleMove, self.retype, A)
+        self.assertEqual((True, {'host': B + '#p'}), self.retype(B))
+        self.assertEqual(B + '#p', self.volume().host)
+
     def test_a_live_move_came_first(self):
         self.cinder_begins('in-use', None)
         self.move((LIVE, None))
@@ -327,10 +338,11 @@ class IntoTest(Base):
     def test_while_it_moves(self):
         self.put(host=A + '#p', migration_status=None)
         self.move((COLD, None))
-        self.put(migration_status='migrating', host=A + '#p')
-        self.told(self.there, self.create, exceptions.MoveUnderWay,
+        self.put(migration_status='migrating')
+        self.copy.host = A + '#p'
+        self.copy.save()
+        self.told(self.driver(A), self.create, exceptions.MoveUnderWay,
                   'MOVE_BUSY')
-        self.assert_nothing_created()
 
     def test_what_a_move_has_left_goes_first(self):
         self.put(host=A + '#p', migration_status=None)

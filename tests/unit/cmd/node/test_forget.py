@@ -161,9 +161,9 @@ class ForgettingTest(ended_move_case.Base):
     def test_row_that_names_it_by_mistake_and_changes(self):
         world, volume, _expected = self.misplaced()
         step, = self.plan(world, A)
-        volume.host = C + '#p'
+        volume.name_id = volume.id[::-1]
         self.assertRaises(exceptions.StaleMove, step.act)
-        self.assertEqual(C + '#p', volume.host)
+        self.assertEqual(A + '#p', volume.host)
 
     def test_home_that_does_not_answer(self):
         """Its disk may have the volume: it is not given up."""
@@ -249,8 +249,9 @@ class ForgettingTest(ended_move_case.Base):
         self.begin_live(world, volume, C)
         volume.host = B + '#p'
         self.lose(world.nodes[A])
-        step, = self.plan(world, A)
-        self.assertEqual('the whole volume', step.lost)
+        of_move, of_home = self.plan(world, A)
+        self.assertEqual(('uncommitted move from it', 'the whole volume'),
+                         (of_move.what, of_home.lost))
 
     def test_uncommitted_move_to_the_node_that_a_row_names(self):
         world, volume, _expected = self.begin()
