@@ -9,14 +9,14 @@ contents. It overwrites the home if a move was committed, or rolled back,
 meanwhile: the row then names a node without the volume. No status prevents
 this; a detach overwrites "retyping" (``volume_detached`` in cinder/db/api.py).
 
-A committed move has made the LV that the row names, and its record tells where
-this LV is: see :attr:`.Volume.home`. Any node that finds another host in the
-row corrects it.
+The record of a committed move tells where the LV is that the row names: see
+:attr:`.Volume.home`. Any node that finds another host in the row corrects it.
 
-Without a record, ``service_uuid`` tells the home; a retype leaves it alone. So a
-node corrects the rows that name its service and another host, if it has the LV
-of the row. After the copy of a disk, another node may have an LV of the same
-name. It takes no home, because no row names its service.
+After the end of the move there is no record, and ``service_uuid`` tells the
+home; a retype leaves it alone. So a node corrects the rows that name its
+service and another host, if it has the LV of the row. After the copy of a
+disk, another node may have an LV of the same name. It takes no home, because
+no row names its service.
 """
 
 from cinder_localclone.core import events

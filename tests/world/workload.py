@@ -7,6 +7,7 @@ on when it died is left as it was; its start ends it, as Cinder's does.
 """
 
 import collections
+import contextlib
 import types
 import typing
 
@@ -399,6 +400,12 @@ class Cloud(encrypted.Events, instances.Instances):
                              for each in lv]
                     if blank and volume.encryption:
                         self.data[volume.id] = Data(encrypted.data_of(lv))
+                self.late()
+                if volume.id in self.world.volumes:
+                    # Wherever the driver has made it.
+                    with contextlib.suppress(db_exc.DBConnectionError):
+                        self.save(volume,
+                                  service_uuid=self.world.service_of(host))
         self.manager(host, create, volume)
 
     def _delete(self, a, _b):
