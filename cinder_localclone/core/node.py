@@ -14,6 +14,7 @@ import typing
 
 from cinder_localclone.core import attachments as volume_attachments
 from cinder_localclone.core import copies
+from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.interfaces import crypt as crypt_interfaces
@@ -204,9 +205,26 @@ def volume_at_home(node: Node, volume_id: str) -> Volume:
         is gone
     """
     volume = node.volumes.volume(volume_id)
+    if volume is not None and volume.is_misplaced and (
+            volume.home == node.host):
+        volume = correct_home(node, volume)
     if volume is None or volume.home != node.host:
         raise exceptions.StaleMove(volume=volume_id)
     return volume
+
+
+def correct_home(node: Node, volume: Volume) -> Volume | None:
+    """Let a volume's row name this node, its home.
+
+    See :mod:`cinder_localclone.volumes.homes`.
+
+    :param volume: its present row, which names another node
+    :returns: the row afterwards
+    """
+    if node.volumes.correct_home(volume, node.host):
+        events.say(events.HOME_CORRECTED, volume=volume.id,
+                   host=names.service_host(volume.host))
+    return node.volumes.volume(volume.id)
 
 
 def check_length(node: Node, volume: Volume, size_gib: int = 0) -> None:

@@ -279,6 +279,12 @@ def home_by_move(session: Session, name_id: str) -> str | None:
         move_record.is_committed(record)) else None
 
 
+def is_elsewhere(session: Session, row: Row) -> bool:
+    """Return whether a volume's row names another host than its move."""
+    return home_by_move(session, row.name_id) not in (
+        None, names.service_host(row.host))
+
+
 def to_move(record: Row, row: Row | None) -> state.Move:
     """Return the move of a move record.
 

@@ -84,22 +84,24 @@ class Moves(records.Moves):
 
     # -- changing
 
-    def note_new_name(self, host: str, has_lv: Callable[[str, str], bool]
-                      ) -> None:
+    def note_new_name(self, host: str,
+                      is_renamed: Callable[[str, str, str], bool]) -> None:
         with base.reader() as session:
             found = [record for record in base.records(session)
-                     if move_record.home_of(record) != host]
+                     if host not in (move_record.home_of(record),
+                                     names.service_host(record.host))]
             rows = {row.id: row for row in session.query(
                 base.models.Volume).filter_by(deleted=False).filter(
                     base.models.Volume.id.in_(
                         {move_record.volume_of(record) for record in found}),
                     base.has_home(host))}
             renamed = [
-                (row.id, row.name, record.id) for record in found
+                (move_record.home_of(record), row.id, row.name, record.id)
+                for record in found
                 if (row := rows.get(move_record.volume_of(record)))
                 and _tells_home(record, row)]
-        for volume_id, lv, move_id in renamed:
-            if has_lv(volume_id, lv):
+        for home, volume_id, lv, move_id in renamed:
+            if is_renamed(home, volume_id, lv):
                 self._note_home(volume_id, lv, move_id, host)
 
     @staticmethod
@@ -126,6 +128,7 @@ class Moves(records.Moves):
             row = base.volume_row(session, volume.id, lock=True)
             if (row is None or base.is_moving(session, row)
                     or row.host != volume.host
+                    or base.is_elsewhere(session, row)
                     or not Row.of(row).may_move(asked_by)):
                 raise exceptions.StaleMove(volume=volume.id)
             service = base.service_row(session, host)

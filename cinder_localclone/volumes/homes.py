@@ -10,41 +10,55 @@ meanwhile: the row then names a node without the volume. No status prevents
 this; a detach overwrites "retyping" (``volume_detached`` in cinder/db/api.py).
 
 The record of a committed move tells where the LV is that the row names: see
-:attr:`.Volume.home`. Any node that finds another host in the row corrects it.
+:attr:`.Volume.home`. After the end of the move there is no record, and
+``service_uuid`` tells the home; a retype leaves it alone. A node corrects the
+rows of volumes at home there, by the record, or by its service and the LV of
+the row. After the copy of a disk, another node may have an LV of the same
+name. It takes no home, because no row names its service.
 
-After the end of the move there is no record, and ``service_uuid`` tells the
-home; a retype leaves it alone. So a node corrects the rows that name its
-service and another host, if it has the LV of the row. After the copy of a
-disk, another node may have an LV of the same name. It takes no home, because
-no row names its service.
+A node leaves the rows of other homes alone. The host in a record may be out of
+date: ``cinder-manage volume update_host`` changes the rows only, and the
+renamed node its records: see :func:`note_new_name`.
 """
 
-from cinder_localclone.core import events
+import functools
+
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import rpc
 from cinder_localclone.core.volume import Volume
 
 
 def correct(node: Node, volume: Volume) -> Volume | None:
-    """Let a volume's row name its home, if this node knows that.
+    """Let a volume's row name this node, if this node is its home.
 
     The caller holds the volume's lock. No other node is asked.
 
-    :param volume: its present row, which names another node, or not the home
-        of its move
+    :param volume: its present row, which names another node
     :returns: the row afterwards
     """
-    if not volume.is_misplaced and (
-            node.volumes.service_of(volume.id) != node.host
-            or not has_lv(node, volume.id, volume.name)):
-        return volume
-    home = volume.home if volume.is_misplaced else node.host
-    if node.volumes.correct_home(volume, home):
-        events.say(events.HOME_CORRECTED, volume=volume.id,
-                   host=names.service_host(volume.host))
-    return node.volumes.volume(volume.id)
+    is_here = volume.home == node.host if volume.is_misplaced else (
+        node.volumes.service_of(volume.id) == node.host
+        and has_lv(node, volume.id, volume.name))
+    return nodes.correct_home(node, volume) if is_here else volume
+
+
+def note_new_name(node: Node) -> None:
+    """Record this node's new name in the moves of its volumes.
+
+    Until then the renamed node is no end of these moves, and leaves their
+    devices alone. A former home, written late into a row, is no new name: the
+    home in the record is alive, or its node has stopped and this one lacks the
+    LV.
+
+    :raises LocalCloneError: if the LVs can't be listed
+    """
+    alive = functools.cache(node.services.alive_by_host)
+    node.moves.note_new_name(
+        node.host, lambda home, volume_id, lv: not alive().get(home)
+        and has_lv(node, volume_id, lv))
 
 
 @rpc.method('has_lv', rpc.ANY, prompt=True)

@@ -33,7 +33,6 @@ from cinder_localclone.encryption import policy
 from cinder_localclone.moves import cleanup
 from cinder_localclone.moves import source
 from cinder_localclone.volumes import decision
-from cinder_localclone.volumes import homes
 from cinder_localclone.volumes import uncommitted
 
 #: Prefix of ``location_info``, which Cinder knows of each node.
@@ -142,8 +141,6 @@ def retype(node: Node, volume_id: str, extra_specs: dict[str, str]
     with node.lock(volume_id):
         volume = nodes.volume_at_home(node, volume_id)
         policy.check_retype(node, volume, extra_specs)
-        if volume.is_misplaced:
-            volume = homes.correct(node, volume) or volume
         return True, {'host': volume.host}
 
 

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 import dataclasses
 import functools
 
+from oslo_log import log as logging
+
 from cinder_localclone.core import copies
 from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
@@ -38,6 +40,8 @@ from cinder_localclone.volumes import migrate
 from cinder_localclone.volumes import quick_check
 from cinder_localclone.volumes import repair
 from cinder_localclone.volumes import uncommitted
+
+LOG = logging.getLogger(__name__)
 
 
 class Reconciler:
@@ -332,9 +336,11 @@ class Reconciler:
         :param moves: whether to include moves, which may wait for peers
         """
         self.seen, self._is_remote = None, False  # this may fail
-        # Before all else: devices of moves to another name would be strays.
-        self.node.moves.note_new_name(self.node.host, functools.partial(
-            homes.has_lv, self.node))
+        try:  # first, for the moves that are read next
+            homes.note_new_name(self.node)
+        except exceptions.LocalCloneError:
+            LOG.exception('A new name of this node was not recorded in all '
+                          'its moves, will retry.')
         recorded = self.node.moves.moves_of(self.node.host)
         # Finished moves need nothing from a volume at rest.
         moving = {move.volume_id for move in recorded if not move.is_over}

@@ -281,16 +281,32 @@ class Contract(records_bench.Contract):
         move = self.begin()
         if committed:
             move = self.moves.commit(move)
-        self.nothing(self.moves.note_new_name, C, lambda *lv: True)
+        self.nothing(self.moves.note_new_name, C, self.fail)
         self.put(host=C + '#p')
-        self.nothing(self.moves.note_new_name, C, lambda *lv: False)
+        self.nothing(self.moves.note_new_name, C, lambda *found: False)
         asked = []
-        self.moves.note_new_name(C, lambda *lv: asked.append(lv) or True)
-        self.assertEqual([(self.volume, self.told('name'))], asked)
+        self.moves.note_new_name(
+            C, lambda *found: asked.append(found) or True)
+        self.assertEqual(
+            [(move.home, self.volume, self.told('name'))], asked)
         found = self.moves.get_move(move.move_id)
         self.assertEqual(dataclasses.replace(move, **{
             'destination' if committed else 'source': C}), found)
         self.nothing(self.moves.note_new_name, C, self.fail)
+
+    @ddt.data(False, True)
+    def test_note_new_name__of_the_other_end(self, committed):
+        move = self.begin()
+        if committed:
+            self.moves.commit(move)
+        for late in (A, B):
+            self.put(host=late + '#p')
+            self.nothing(self.moves.note_new_name, late, self.fail)
+
+    def test_begin__a_home_that_was_written_late(self):
+        self.end(self.moves.commit(self.begin()))
+        self.put(host=A + '#p')
+        self.refused(exceptions.StaleMove, self.begin, C)
 
     def test_note_new_name__of_moves_that_are_over(self):
         failed = self.end(self.begin(), Event.FAILED)

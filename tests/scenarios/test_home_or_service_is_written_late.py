@@ -1,25 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows whose service is wrong, and whose host is right."""
+"""Rows whose host or service is wrong.
+
+Cinder writes a former home when a retype ends, and the service of the asked
+node when a creation ends. ``cinder-manage volume update_host`` writes the new
+name of a node into the rows, and not into the records of moves.
+"""
 
 import datetime
+from unittest import mock
 
 from cinder.tests.unit import utils
+import ddt
 from oslo_utils import timeutils
 
 from cinder_localclone.cmd.node import forget
+from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
+from cinder_localclone.core.state import Asked
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
 from cinder_localclone.db import base
 from cinder_localclone.encryption import upkeep
 from cinder_localclone.moves import remote_attachment
+from cinder_localclone.volumes import migrate
 from tests.helpers import attach_case
 from tests.helpers import callers
 from tests.helpers import ended_move_case
 from tests.helpers import records_case
 from tests.helpers import remote_case
+from tests import world as worlds
 
-A, B, C = 'a@l', 'b@l', 'c@l'
+A, B, C, NEW = 'a@l', 'b@l', 'c@l', 'new@l'
+FAILED = exceptions.CommandFailed(command='lvremove', code=5, stderr='busy')
+#: What a simulated node keeps if it gets another name.
+KERNEL = ('disk', 'devices', 'exports', 'sessions', 'opened', 'backing',
+          'remote', 'remotes')
 
 
 class RecordsTest(records_case.Base):
@@ -140,3 +155,171 @@ class AttachedTest(remote_case.Passed):
         self.volume.host = 'b@other#p'
         self.assertFalse(upkeep._may_have_to_be_opened(
             self.b.node, self.b.node.volumes.volume(self.volume.id)))
+
+
+@ddt.ddt
+class RenamedTest(ended_move_case.Base):
+    """B gets another name while it copies: doc/source/operate/renaming.rst."""
+
+    def setUp(self):
+        super().setUp()
+        self.world = worlds.World(hosts=(A, B, C, NEW))
+        self.volume = self.world.create_volume(A)
+        self.a, self.b, self.new = (
+            self.world.nodes[each] for each in (A, B, NEW))
+        self.new.gone = self.new.dead = True
+        self.a.move(self.volume, B)
+        self.b.reconciler.reconcile(self.volume.id)
+        self.b.write(self.volume.id, 1, 'new')
+        self.volume.status = 'available'
+
+    def update_host(self, forgotten=True):
+        """The service is stopped, the rows are changed."""
+        self.b.stop(power=False)
+        self.b.gone = self.b.dead = True
+        for each in (self.volume, *self.world.record_rows.values()):
+            each.host = each.host.replace(B, NEW)
+        if forgotten:
+            self.world.forgotten.add(B)
+
+    def start(self):
+        """The same kernel and disk, by the new name."""
+        for each in KERNEL:
+            setattr(self.new, each, getattr(self.b, each))
+        self.new.gone = self.new.dead = False
+
+    def home(self):
+        return self.a.node.volumes.volume(self.volume.id).home
+
+    @ddt.data((False, True), (True, True), (True, False))
+    @ddt.unpack
+    def test_copy_ends(self, source_first, forgotten):
+        self.update_host(forgotten)
+        if source_first:
+            self.a.reconciler.reconcile_node()
+            self.assertEqual(NEW, names.service_host(self.volume.host))
+        self.start()
+        self.new.reconciler.reconcile_node()
+        self.assertEqual(NEW, self.home())
+        self.world.settle()
+        self.assertIsNone(self.a.node.moves.move_of(self.volume.id))
+        self.assertEqual('new', self.new.read(self.volume.id, 1))
+        self.assertEqual({}, dict(self.a.lvs))
+
+    def test_lvs_can_not_be_listed(self):
+        """The rest of the sweep is done, and loses nothing of the move."""
+        self.update_host()
+        self.start()
+        before = dict(self.new.devices), set(self.new.lvs)
+        with mock.patch('cinder_localclone.volumes.homes.has_lv',
+                        side_effect=FAILED):
+            self.new.reconciler.reconcile_node()
+        self.assertEqual(before, (dict(self.new.devices), set(self.new.lvs)))
+        self.new.reconciler.reconcile_node()
+        self.assertEqual(NEW, self.home())
+
+    def test_old_name_still_counts_as_alive(self):
+        """Its last heartbeat is a moment old: nothing is lost meanwhile."""
+        self.update_host(forgotten=False)
+        self.start()
+        self.b.dead = False
+        before = dict(self.new.devices), set(self.new.lvs)
+        self.new.reconciler.reconcile_node()
+        self.assertEqual(B, self.home())
+        self.assertEqual(before, (dict(self.new.devices), set(self.new.lvs)))
+        self.b.dead = True
+        self.new.reconciler.reconcile_node()
+        self.assertEqual(NEW, self.home())
+
+    def forget(self, host):
+        for step in forget.plan(
+                self.world.nodes[C].make_database(), host, C + '#p',
+                lambda move: None, callers.has_lv(self.world)):
+            if step.act:
+                step.act()
+
+    def test_old_name_is_forgotten(self):
+        self.update_host()
+        self.start()
+        self.forget(B)
+        self.assertEqual((NEW + '#p', 'available'),
+                         (self.volume.host, self.volume.status))
+
+    def test_new_name_is_forgotten(self):
+        """The node is lost before it has noted its name."""
+        self.update_host()
+        self.forget(NEW)
+        self.assertEqual((C + '#p', 'error', C),
+                         (self.volume.host, self.volume.status, self.home()))
+
+
+class BegunTest(attach_case.Base):
+    """The home begins a move while its row names a former home.
+
+    The record of an earlier move tells it: that home could not remove its LV
+    yet.
+    """
+
+    def setUp(self):
+        super().setUp()
+        self.a.write(self.volume.id, 1, 'old')
+        self.connect(attach_case.ON_B)
+        self.attach('available')
+        with mock.patch('cinder_localclone.moves.cleanup.take_down',
+                        side_effect=FAILED):
+            self.world.settle()
+        self.b.write(self.volume.id, 2, 'new')
+        self.assertIsNone(self.move())
+        self.left = self.volume.name
+        self.volume.host = A + '#p'
+
+    def drain(self):
+        migrate.move_away(self.b.node, self.volume.id, A, Asked.DRAIN)
+
+    def test_source_of_an_attach(self):
+        self.attach('reserved', None)
+        self.connect(attach_case.ON_A, self.b)
+        self.assertEqual((B, A), (self.move().source, self.move().destination))
+
+    def test_power_cut_of_the_source(self):
+        self.drain()
+        self.b.stop(power=True)
+        self.world.settle()
+        self.assertIsNone(self.move())
+        self.assertEqual('new', self.a.read(self.volume.id, 2))
+
+    def test_lv_of_the_source(self):
+        self.drain()
+        self.world.settle()
+        self.assertEqual('new', self.a.read(self.volume.id, 2))
+        self.assertNotIn(self.left, self.b.lvs)
+
+    def test_row_that_can_not_be_corrected(self):
+        self.volume.migration_status = 'migrating'
+        self.assertRaises(exceptions.StaleMove, self.b.node.moves.begin,
+                          self.b.node.volumes.volume(self.volume.id), C + '#p',
+                          Event.MOVE_BEGUN, worlds.GEOMETRY,
+                          lambda record: record, 'CHAP u s', 'i',
+                          Asked.MIGRATION)
+        self.volume.migration_status = None
+        self.assertRaises(exceptions.StaleMove, self.b.node.moves.begin,
+                          self.b.node.volumes.volume(self.volume.id), C + '#p',
+                          Event.MOVE_BEGUN, worlds.GEOMETRY,
+                          lambda record: record, 'CHAP u s', 'i')
+
+
+class CopiedDiskTest(attach_case.Base):
+
+    def test_it_has_the_lv_at_the_host_that_was_written_late(self):
+        """No new name of that node: it is the other end of the move."""
+        self.a.write(self.volume.id, 1, 'old')
+        self.connect(attach_case.ON_B)
+        self.b.write(self.volume.id, 2, 'new')
+        self.volume.host = A + '#p'
+        self.a.disk.lvs[self.volume.name] = list(
+            self.b.lvs[self.volume.name])
+        self.a.disk.tags[self.volume.name] = self.b.disk.tags[
+            self.volume.name]
+        self.b.dead = True
+        self.a.reconciler.reconcile_node()
+        self.assertEqual(B, self.move().destination)

@@ -180,15 +180,22 @@ class SimSessions(interfaces.Sessions):
     def disk(self, move):
         return self.node.sessions.get(move.move_id) and move.move_id
 
+    def _exporter(self, move):
+        """The node with the portal that the move's record tells."""
+        portal = iscsi.portal_of(move.location).removesuffix(':3260')
+        return next((each for each in self.node.world.nodes.values()
+                     if each.sim_exports.has_portal(portal)),
+                    self.node.world.nodes[move.source])
+
     def attach(self, move):
-        other = self.node.world.nodes[move.source]
+        other = self._exporter(move)
         if (move.move_id not in other.exports or move.location !=
                 other.sim_exports.locations[move.move_id]):
             raise exceptions.SourceUnreachable(portal='p', reason='r')
         self.node.world.insist(
             disks.size(other.devices[names.source(move.move_id)])
             == move.size_bytes, 'a source of another size')
-        self.node.sessions[move.move_id] = move.source
+        self.node.sessions[move.move_id] = other.host
         return move.move_id
 
     def remotes(self):

@@ -154,14 +154,15 @@ class SimMoves(Base, records.Moves):
         return [each for each in self._all()
                 if host in (each.source, each.destination)]
 
-    def note_new_name(self, host, has_lv):
+    def note_new_name(self, host, is_renamed):
         for move in self._all():
             row = self.world.volumes.get(move.volume_id)
-            if (row is not None and move.home != host
+            ends = move.source, move.destination
+            if (row is not None and host not in ends
                     and _service(row.host) == host
                     and (row.name_id == move.move_id if move.committed
                          else not move.is_over)
-                    and has_lv(row.id, row.name)):
+                    and is_renamed(move.home, row.id, row.name)):
                 self._note_home(move, host)
 
     def begin(self, volume, host, event, geometry, locate, auth, initiator,
@@ -172,6 +173,7 @@ class SimMoves(Base, records.Moves):
         row = self.world.volumes.get(volume.id)
         if (row is None or row.host != volume.host
                 or self._current(volume.id)
+                or self._home_by_move(row) not in (None, _service(row.host))
                 or not row.may_move(asked_by)):
             raise exceptions.StaleMove(volume=volume.id)
         record = types.SimpleNamespace(

@@ -161,8 +161,9 @@ def plan(db: records.Database, host: str, new_home: str,
         if (volume := db.volumes.volume(each.id)) is not None
         # Compared once more, because a step gives up a volume for good.
         and names.service_host(volume.host) == host]
+    known = db.services.alive_by_host()
     others = {volume.id: names.other_node(
-        volume.home if volume.is_misplaced
+        volume.home if volume.is_misplaced and volume.home in known
         else db.volumes.service_of(volume.id), host) for volume in volumes}
     moves = db.moves.moves_of(host)
     steps = [step for move in moves
@@ -251,7 +252,7 @@ def _of_other_home(db: records.Database, volume: Volume, home: str,
         return None
     what = 'home of the volume (%s) by mistake' % volume.status
     try:
-        if not (volume.is_misplaced or has_lv(volume, home)):
+        if not has_lv(volume, home):
             return None
     except exceptions.LocalCloneError as exc:
         return Step(
@@ -291,8 +292,8 @@ def _of_misplaced(db: records.Database, host: str, new_home: str,
         if move and _goes_back(move, host):
             continue  # _of_move has its step
         try:
-            if not volume.is_misplaced and has_lv(volume, named):
-                continue  # only the service in the row is wrong
+            if has_lv(volume, named):
+                continue  # only the service in the row or move is wrong
         except exceptions.LocalCloneError as exc:
             yield Step(
                 volume_id, 'home of the volume (%s), unless it is at %s' % (

@@ -56,7 +56,8 @@ def _records(volume: objects.Volume | None, move: state.Move | None,
              ) -> Said:
     if volume is not None:
         yield 'status', volume.status, None
-        yield 'home', volume.host, None
+        yield 'home', (volume.home if volume.is_misplaced
+                       else volume.host), None
         yield 'LV', volume.name, None
         yield 'migration status', volume.migration_status, None
         for each in volume.volume_attachment:

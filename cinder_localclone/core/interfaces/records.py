@@ -80,16 +80,18 @@ class Moves(abc.ABC):
         """
 
     @abc.abstractmethod
-    def note_new_name(self, host: str, has_lv: Callable[[str, str], bool]
-                      ) -> None:
+    def note_new_name(self, host: str,
+                      is_renamed: Callable[[str, str, str], bool]) -> None:
         """Record a node's new name in the moves of the volumes at home there.
 
         A move record names the home itself. After ``cinder-manage volume
         update_host`` the rows have the new name, and the records the old one.
+        A node that is the other end of a move is not its home.
 
         :param host: service host of the node
-        :param has_lv: ``has_lv(volume_id, lv)``: whether this node has the LV
-            of a volume. A row that names this node by mistake does not count
+        :param is_renamed: ``is_renamed(home, volume_id, lv)``: whether a home
+            by the record is a former name of this node: it has the LV of the
+            volume
         """
 
     @abc.abstractmethod
