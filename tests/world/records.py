@@ -156,13 +156,24 @@ class SimMoves(Base, records.Moves):
 
     def note_new_name(self, host, has_lv):
         for move in self._all():
-            row = self.world.volumes.get(move.volume_id)
-            if (row is not None and move.home != host
-                    and _service(row.host) == host
-                    and (row.name_id == move.move_id if move.committed
-                         else not move.is_over)
-                    and has_lv(row.id, row.name)):
+            row = self._named_otherwise(move, host)
+            if row is None:
+                continue
+            lv = row.name
+            # Anything may happen while the LVs are listed.
+            if (has_lv(row.id, lv) and self._named_otherwise(
+                    self.world.move_records.get(move.move_id), host) is row
+                    and row.name == lv):
                 self._note_home(move, host)
+
+    def _named_otherwise(self, move, host):
+        """The row with this host of a move that tells another home."""
+        row = move and self.world.volumes.get(move.volume_id)
+        return row if (
+            row is not None and move.home != host
+            and _service(row.host) == host
+            and (row.name_id == move.move_id if move.committed
+                 else not move.is_over)) else None
 
     def begin(self, volume, host, event, geometry, locate, auth, initiator,
               asked_by=state.Asked.ATTACH):
