@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contract of the records: all that is not a move."""
 
+import dataclasses
 import datetime
 
 import ddt
@@ -47,6 +48,13 @@ class Contract(records_bench.Contract):
         self.assertEqual([], self.queue.copies('a@other'))
         self.moves.advance(move, Event.HYDRATED)
         self.assertEqual([], self.queue.copies(A))
+
+    def test_copies__to_the_home_of_the_move(self):
+        """Cinder has written another over it."""
+        self.moves.commit(self.begin())
+        self.put(host=C + '#p')
+        self.assertEqual((A, B), (self.entry().source,
+                                  self.entry().destination))
 
     def test_copies__in_their_order(self):
         self.moves.commit(self.begin())
@@ -461,6 +469,7 @@ class Contract(records_bench.Contract):
 
     @ddt.data(False, True)
     def test_give_up__while_the_rest_of_a_move_is_there(self, ended):
+        failed = self.end(self.begin(C), Event.FAILED)
         move = self.moves.commit(self.begin())
         if ended:
             self.end(move)
@@ -472,6 +481,8 @@ class Contract(records_bench.Contract):
         self.assertEqual((A, C), (
             self.moves.get_move(move.move_id).source,
             self.moves.get_move(move.move_id).destination))
+        self.assertEqual(dataclasses.replace(failed, source_lv=found.name),
+                         self.moves.get_move(failed.move_id))
 
     def test_give_up_snapshot__that_is_there(self):
         snapshot = self.snapshot()

@@ -325,11 +325,17 @@ class RowsTest(Base):
         self.check_refused(exceptions.StaleMove, self.decommission.give_up,
                            volume, B + '#p')
 
-    def test_give_up_beside_leftovers_and_a_committed_move(self):
-        self.moves.advance(self.begin(), Event.FAILED)
-        self.moves.commit(self.begin())
+    @ddt.data(None, fake.UUID1, 'f' * 36)
+    def test_give_up_beside_leftovers_and_a_committed_move(self, service):
+        """In whatever order the database finds them."""
+        failed = self.moves.advance(self.begin(), Event.FAILED)
+        store(failed.move_id, service_uuid=service)
+        move = self.moves.commit(self.begin())
         self.decommission.give_up(self.reload(), 'c@l#p')
         self.assertEqual('c@l#p', self.reload().host)
+        self.assertEqual((A, 'c@l'), (
+            self.moves.get_move(failed.move_id).source,
+            self.moves.get_move(move.move_id).destination))
 
 
 class ReadsTest(Base):
