@@ -207,6 +207,16 @@ class SourceTest(Base):
         self.reconcile(self.a)
         self.assertIs(Phase.MIGRATING, self.move().phase)
 
+    def test_start_of_the_service_takes_no_step_of_a_move(self):
+        """A step may wait for a peer."""
+        self.live()
+        self.attach(B)
+        self.a.opened.clear()
+        self.a.reconciler.reconcile_node(moves=False)
+        self.assertIs(Phase.STARTING, self.move().phase)
+        self.a.reconciler.reconcile_node()
+        self.assertIs(Phase.MIGRATING, self.move().phase)
+
     def test_volume_that_is_gone_in_the_middle_of_a_live_move(self):
         """Its row; its shadow still names this node."""
         self.live()
