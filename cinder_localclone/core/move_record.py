@@ -180,10 +180,9 @@ def is_committed(record: Any) -> bool:
     return bool(record.name_id != record.id)
 
 
-def is_begun(record: Any) -> bool:
-    """Return whether a move is neither committed nor over."""
-    return not is_committed(record) and phase_word(record) in [
-        phase.value for phase in state.READS_SOURCE]
+def is_over(record: Any) -> bool:
+    """Return whether nothing but a cleanup is left of a move."""
+    return phase_word(record) in [phase.value for phase in state.OVER]
 
 
 def is_unchanged(record: Any, move: state.Move) -> bool:

@@ -270,11 +270,6 @@ class Move:
         return not self.committed or self.phase is Phase.STARTING
 
     @property
-    def home(self) -> str:
-        """The service host of the volume's home, until the move is over."""
-        return self.destination if self.committed else self.source
-
-    @property
     def cleanup_node(self) -> str:
         """The host with a pending cleanup after the move.
 

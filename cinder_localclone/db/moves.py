@@ -240,4 +240,4 @@ def _tells_home(record: base.Row, row: base.Row) -> bool:
     """
     if move_record.is_committed(record):
         return bool(row.name_id == record.id)
-    return move_record.is_begun(record)
+    return not move_record.is_over(record)

@@ -2,6 +2,7 @@
 """The contract of the records: volumes and their moves."""
 
 import dataclasses
+import itertools
 import types
 
 import ddt
@@ -288,7 +289,7 @@ class Contract(records_bench.Contract):
         self.moves.note_new_name(
             C, lambda *found: asked.append(found) or True)
         self.assertEqual(
-            [(move.home, self.volume, self.told('name'))], asked)
+            [(B if committed else A, self.volume, self.told('name'))], asked)
         found = self.moves.get_move(move.move_id)
         self.assertEqual(dataclasses.replace(move, **{
             'destination' if committed else 'source': C}), found)
@@ -308,6 +309,16 @@ class Contract(records_bench.Contract):
         self.put(host=A + '#p')
         self.refused(exceptions.StaleMove, self.begin, C)
 
+    def test_note_new_name__of_a_volume_elsewhere_or_gone(self):
+        """The node does not even list its LVs."""
+        self.moves.commit(self.begin())
+        for host in (A, B, 'c@other'):
+            self.put(host=host + '#p')
+            self.nothing(self.moves.note_new_name, C, self.fail)
+        self.put(host=C + '#p')
+        self.rows.destroy(self.volume)
+        self.nothing(self.moves.note_new_name, C, self.fail)
+
     def test_note_new_name__of_moves_that_are_over(self):
         failed = self.end(self.begin(), Event.FAILED)
         drained = self.end(self.moves.commit(self.begin()))
@@ -321,6 +332,43 @@ class Contract(records_bench.Contract):
         self.moves.commit(self.begin())
         self.put(host=C + '#p', name_id=NONE)
         self.nothing(self.moves.note_new_name, C, self.fail)
+
+    @ddt.data(*itertools.product(
+        (False, True), ('moved', 'another LV', 'over', 'gone', 'finished')))
+    @ddt.unpack
+    def test_note_new_name__changed_meanwhile(self, committed, how):
+        """While the node lists its LVs."""
+        move = self.begin(event=Event.LIVE_MOVE_BEGUN)
+        if committed:
+            move = self.moves.commit(move)
+        self.put(host=C + '#p')
+        asked = []
+
+        def has_lv(*lv):
+            asked.append(lv)
+            if how == 'moved':
+                self.put(host=(B if committed else A) + '#p')
+            elif how == 'another LV':
+                self.put(name_id=NONE)
+            elif how == 'gone':
+                self.rows.destroy(self.volume)
+            elif how == 'over' and committed:
+                self.moves.roll_back(move)
+            else:
+                failed = self.end(move, *(
+                    (Event.SOURCE_DETACHED, Event.HYDRATED, Event.DRAINED)
+                    if committed else (Event.FAILED,)))
+                if how == 'finished':
+                    self.moves.finish(failed, Event.SOURCE_REMOVED if committed
+                                      else Event.DESTINATION_REMOVED)
+            return True
+        self.moves.note_new_name(C, has_lv)
+        self.assertEqual(1, len(asked))
+        found = self.moves.get_move(move.move_id)
+        if how == 'finished':
+            self.assertIsNone(found)
+        else:
+            self.assertEqual((A, B), (found.source, found.destination))
 
     def test_move_of__a_service_that_was_written_late(self):
         """Cinder writes that of the asked node when a creation ends."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contract of the records: all that is not a move."""
 
+import dataclasses
 import datetime
 
 import ddt
@@ -47,6 +48,13 @@ class Contract(records_bench.Contract):
         self.assertEqual([], self.queue.copies('a@other'))
         self.moves.advance(move, Event.HYDRATED)
         self.assertEqual([], self.queue.copies(A))
+
+    def test_copies__to_the_home_of_the_move(self):
+        """Cinder has written another over it."""
+        self.moves.commit(self.begin())
+        self.put(host=C + '#p')
+        self.assertEqual((A, B), (self.entry().source,
+                                  self.entry().destination))
 
     def test_copies__in_their_order(self):
         self.moves.commit(self.begin())
@@ -461,6 +469,7 @@ class Contract(records_bench.Contract):
 
     @ddt.data(False, True)
     def test_give_up__while_the_rest_of_a_move_is_there(self, ended):
+        failed = self.end(self.begin(C), Event.FAILED)
         move = self.moves.commit(self.begin())
         if ended:
             self.end(move)
@@ -472,6 +481,8 @@ class Contract(records_bench.Contract):
         self.assertEqual((A, C), (
             self.moves.get_move(move.move_id).source,
             self.moves.get_move(move.move_id).destination))
+        self.assertEqual(dataclasses.replace(failed, source_lv=found.name),
+                         self.moves.get_move(failed.move_id))
 
     def test_give_up_snapshot__that_is_there(self):
         snapshot = self.snapshot()
@@ -735,6 +746,69 @@ class Contract(records_bench.Contract):
         for host in (A, B):
             self.assertEqual(
                 [], self.nothing(self.volumes.volumes_with_wrong_host, host))
+
+    def late_by_move(self, late, service):
+        """Cinder has written another home, or service, over that of a move."""
+        move = self.moves.commit(self.begin())
+        self.put(host=late + '#p', service_uuid=self.rows.services[service])
+        return move
+
+    @ddt.data((A, A), (C, C), (A, C), (C, A), (A, B))
+    @ddt.unpack
+    def test_volumes_with_wrong_host__by_its_move(self, late, service):
+        """The service in the row tells nothing then."""
+        move = self.late_by_move(late, service)
+        for change in (lambda: None, lambda: self.end(move)):
+            change()
+            for host, found in ((A, []), (B, [self.volume]), (C, [])):
+                self.assertEqual(found, self.nothing(
+                    self.volumes.volumes_with_wrong_host, host))
+
+    @ddt.data(False, True)
+    def test_volumes_with_wrong_host__not_of_a_deleted_row(self, moved):
+        self.late_by_move(A, A) if moved else self.late()
+        self.rows.destroy(self.volume)
+        for host in (A, B):
+            self.assertEqual([], self.nothing(
+                self.volumes.volumes_with_wrong_host, host))
+
+    def test_volumes_with_wrong_host__by_its_move_to_a_forgotten_node(self):
+        self.late_by_move(A, A)
+        self.decommission.forget_service(B)
+        self.assertEqual([self.volume],
+                         self.nothing(self.volumes.volumes_with_wrong_host, B))
+
+    @ddt.data({'status': 'creating'}, {'migration_status': 'migrating'},
+              {'host': 'b@other#p'})
+    def test_volumes_with_wrong_host__not_by_its_move(self, values):
+        self.late_by_move(A, A)
+        self.put(**values)
+        self.assertEqual([],
+                         self.nothing(self.volumes.volumes_with_wrong_host, B))
+
+    @ddt.data((A, A), (C, C), (A, C))
+    @ddt.unpack
+    def test_correct_home__by_its_move(self, late, service):
+        self.late_by_move(late, service)
+        volume = self.row()
+        for host in {A, C} - {late}:
+            self.assertFalse(
+                self.nothing(self.volumes.correct_home, volume, host))
+        self.assertTrue(self.volumes.correct_home(volume, B))
+        self.assertEqual(
+            (B + '#p', self.rows.services[B], volume.name, 'there'),
+            self.told('host', 'service_uuid', 'name', 'availability_zone'))
+        self.assertFalse(self.row().is_misplaced)
+        self.assertFalse(
+            self.nothing(self.volumes.correct_home, self.row(), B))
+
+    def test_correct_home__after_another_was_written(self):
+        """Whatever the wrong one was."""
+        self.late_by_move(A, A)
+        volume = self.row()
+        self.put(host=C + '#p')
+        self.assertTrue(self.volumes.correct_home(volume, B))
+        self.assertEqual(B + '#p', self.told('host'))
 
     def test_correct_home__with_its_pool(self):
         volume = self.late()

@@ -13,9 +13,11 @@ A, B = 'a@l', 'b@l'
 
 class Base(testtools.TestCase):
 
+    hosts: tuple[str, ...] = (A, B)
+
     def setUp(self):
         super().setUp()
-        self.world = worlds.World()
+        self.world = worlds.World(hosts=self.hosts)
         self.a, self.b = self.world.nodes[A], self.world.nodes[B]
         self.volume = self.world.create_volume(A)
         self.volume_id = self.volume.id

@@ -45,6 +45,10 @@ def _copied(record, **changes):
     return found
 
 
+def _home(move):
+    return move.destination if move.committed else move.source
+
+
 def _pool(host):
     return host.partition('#')[2]
 
@@ -156,14 +160,25 @@ class SimMoves(Base, records.Moves):
 
     def note_new_name(self, host, is_renamed):
         for move in self._all():
-            row = self.world.volumes.get(move.volume_id)
-            ends = move.source, move.destination
-            if (row is not None and host not in ends
-                    and _service(row.host) == host
-                    and (row.name_id == move.move_id if move.committed
-                         else not move.is_over)
-                    and is_renamed(move.home, row.id, row.name)):
+            row = self._named_otherwise(move, host)
+            if row is None:
+                continue
+            lv = row.name
+            # Anything may happen while the LVs are listed.
+            if (is_renamed(_home(move), row.id, lv) and self._named_otherwise(
+                    self.world.move_records.get(move.move_id), host) is row
+                    and row.name == lv):
                 self._note_home(move, host)
+
+    def _named_otherwise(self, move, host):
+        """The row with this host of a move that tells another home."""
+        row = move and self.world.volumes.get(move.volume_id)
+        return row if (
+            row is not None
+            and host not in (move.source, move.destination)
+            and _service(row.host) == host
+            and (row.name_id == move.move_id if move.committed
+                 else not move.is_over)) else None
 
     def begin(self, volume, host, event, geometry, locate, auth, initiator,
               asked_by=state.Asked.ATTACH):
@@ -254,7 +269,7 @@ class SimMoves(Base, records.Moves):
     def _swap(self, volume, move_id, lv):
         record = self.world.record_rows[move_id]
         volume.host = '%s#%s' % (
-            self.world.move_records[move_id].home, _pool(volume.host))
+            _home(self.world.move_records[move_id]), _pool(volume.host))
         for column in SWAPPED:
             old = getattr(volume, column)
             setattr(volume, column, getattr(record, column))

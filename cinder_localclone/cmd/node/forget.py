@@ -173,7 +173,7 @@ def plan(db: records.Database, host: str, new_home: str,
         move = current.get(volume.id)
         if not (move and _goes_back(move, host)):
             steps.append(
-                _of_other_home(db, volume, others[volume.id], has_lv)
+                _of_other_home(db, volume, host, others[volume.id], has_lv)
                 or _of_volume(db, volume, move, new_home))
     steps += _of_misplaced(db, host, new_home, has_lv)
     return steps + list(_of_snapshots(db, host))
@@ -237,7 +237,19 @@ def _not_copied(move: state.Move, percent: float | None) -> str:
     return 'data not yet copied (%.1f %%)' % (100 - percent)
 
 
-def _of_other_home(db: records.Database, volume: Volume, home: str,
+def _is_source(db: records.Database, volume: Volume, host: str) -> bool:
+    """Return whether a node is the source of the move that made a volume's LV.
+
+    Then the LV is not there, and the home in the move's record is no former
+    name of this node: nobody has to be asked.
+
+    :raises InvalidToken: if the record can't be read
+    """
+    move = db.moves.get_move(volume.name_id) if volume.is_misplaced else None
+    return move is not None and move.source == host
+
+
+def _of_other_home(db: records.Database, volume: Volume, host: str, home: str,
                    has_lv: Callable[[Volume, str], bool]
                    ) -> Step | None:
     """The step of a volume whose row names the node by mistake.
@@ -252,7 +264,7 @@ def _of_other_home(db: records.Database, volume: Volume, home: str,
         return None
     what = 'home of the volume (%s) by mistake' % volume.status
     try:
-        if not has_lv(volume, home):
+        if not _is_source(db, volume, host) and not has_lv(volume, home):
             return None
     except exceptions.LocalCloneError as exc:
         return Step(
@@ -292,7 +304,7 @@ def _of_misplaced(db: records.Database, host: str, new_home: str,
         if move and _goes_back(move, host):
             continue  # _of_move has its step
         try:
-            if has_lv(volume, named):
+            if not _is_source(db, volume, named) and has_lv(volume, named):
                 continue  # only the service in the row or move is wrong
         except exceptions.LocalCloneError as exc:
             yield Step(

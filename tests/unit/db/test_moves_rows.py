@@ -325,11 +325,17 @@ class RowsTest(Base):
         self.check_refused(exceptions.StaleMove, self.decommission.give_up,
                            volume, B + '#p')
 
-    def test_give_up_beside_leftovers_and_a_committed_move(self):
-        self.moves.advance(self.begin(), Event.FAILED)
-        self.moves.commit(self.begin())
+    @ddt.data(None, fake.UUID1, 'f' * 36)
+    def test_give_up_beside_leftovers_and_a_committed_move(self, service):
+        """In whatever order the database finds them."""
+        failed = self.moves.advance(self.begin(), Event.FAILED)
+        store(failed.move_id, service_uuid=service)
+        move = self.moves.commit(self.begin())
         self.decommission.give_up(self.reload(), 'c@l#p')
         self.assertEqual('c@l#p', self.reload().host)
+        self.assertEqual((A, 'c@l'), (
+            self.moves.get_move(failed.move_id).source,
+            self.moves.get_move(move.move_id).destination))
 
 
 class ReadsTest(Base):
@@ -355,6 +361,35 @@ class ReadsTest(Base):
         self.assertEqual((A, '', B, move.destination_lv), (
             found.source, found.source_lv, found.destination,
             found.destination_lv))
+
+    def test_move_that_goes_back_while_its_volume_is_read(self):
+        """The home belongs to the row that was read, not to the later one."""
+        move = self.moves.commit(self.begin())
+        left = [move]
+
+        def reads():
+            if left:
+                self.moves.roll_back(left.pop())
+            return reader()
+        reader = base.reader
+        with mock.patch.object(base, 'reader', reads):
+            found = self.volumes.volume(self.volume.id)
+        self.assertEqual([], left)
+        self.assertEqual((move.destination_lv, B, False), (
+            found.name, found.home, found.is_misplaced))
+
+    def test_lv_of_a_row_that_only_looks_like_a_move(self):
+        for stranger in (*self.strangers, self.neighbour.id):
+            store(stranger, _name_id=self.volume.id, provider_geometry=B)
+            store(self.volume.id, _name_id=stranger)
+            found = self.volumes.volume(self.volume.id)
+            self.assertEqual((A, False), (found.home, found.is_misplaced))
+
+    def test_home_of_a_volume_that_has_never_moved(self):
+        """No other row is read for it."""
+        with mock.patch.object(base, 'reader') as reader:
+            self.assertEqual(A, self.volumes.volume(self.volume.id).home)
+        reader.assert_not_called()
 
     def test_services(self):
         utils.create_service(self.context, {
@@ -404,6 +439,16 @@ class LocksTest(Base):
                     self.moves.commit(self.begin())),
                     Event.DESTINATION_REMOVED)
             self.assertEqual([self.volume.id] + second * 3, found)
+
+    @ddt.data(LOWEST % 1, HIGHEST % 1)
+    def test_note_of_a_new_name_locks_both_rows_in_order(self, move_id):
+        with mock.patch.object(moves, 'uuid') as uuid:
+            uuid.uuid4.return_value = move_id
+            self.begin()
+        store(self.volume.id, host='c@l#p')
+        with self.locks() as found:
+            self.moves.note_new_name('c@l', lambda *lv: True)
+        self.assertEqual(sorted((self.volume.id, move_id)), found)
 
     def test_what_only_reads_locks_nothing(self):
         move = self.begin()

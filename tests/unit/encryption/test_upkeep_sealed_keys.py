@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sealed keys, and notes of what is passed through, that have stayed."""
 
+import logging
 import types
 from unittest import mock
 
 import ddt
+import fixtures
 
 from cinder_localclone.core import boot_plan
 from cinder_localclone.core import exceptions
@@ -305,6 +307,7 @@ class BootTest(encrypted_attach_case.Case):
         self.assertEqual({}, self.a.lvs)
 
 
+@ddt.ddt
 class SweepTest(encrypted_attach_case.Case):
 
     def setUp(self):
@@ -331,6 +334,23 @@ class SweepTest(encrypted_attach_case.Case):
         """Its keys may be in the same directory."""
         self.volume.host = 'a@other'
         self.assertEqual({self.volume.id}, self.sweep())
+
+    @ddt.data(('a', True), (None, True), ('x', False))
+    @ddt.unpack
+    def test_attached_by_another_service(self, host, kept):
+        self.attach('in-use', host)
+        self.volume.host = 'a@other'
+        log = self.useFixture(fixtures.FakeLogger(level=logging.WARNING))
+        self.assertEqual(kept, self.volume.id in self.sweep())
+        self.assertEqual('', log.output)
+
+    def test_home_that_was_written_late(self):
+        """The move tells that this node may have to open the volume."""
+        self.a.move(self.volume, attach_case.B)
+        self.attach('in-use', 'b')
+        self.volume.host = attach_case.A + '#p'
+        self.assertTrue(upkeep._may_have_to_be_opened(
+            self.b.node, self.b.node.volumes.volume(self.volume.id)))
 
     def test_noted_by_another_service(self):
         """Two may have one volume group, which has the notes."""

@@ -157,6 +157,21 @@ class BirthTest(Base):
                           source.id)
         self.assertEqual(A + '#p', volume.host)
 
+    def test_after_a_copy_whose_home_was_written_late(self):
+        """The source of the move has yet to clean up, so the move tells it."""
+        world, source, expected = self.begin()
+        world.nodes[A].move(source, B)
+        for _again in range(2):
+            world.nodes[B].hydrate()
+            world.nodes[B].reconciler.reconcile(source.id)
+        self.assertEqual(
+            1, len(world.nodes[B].node.moves.pending_cleanups(source.id)))
+        source.host = A + '#p'
+        volume = world.row(A, source_volid=source.id)
+        self.bear(world, volume, source.id)
+        self.assertEqual(B, world.home(volume).host)
+        self.assert_born(world, volume, expected)
+
     def test_it_waits_for_the_copy(self):
         world, source, expected = self.begin()
         world.nodes[A].move(source, B)

@@ -85,8 +85,24 @@ class HomesTest(attach_case.Base):
         self.b.reconciler.reconcile(self.volume.id)
         self.is_at(B)
 
-    def test_move_is_read_after_the_home_is_corrected(self):
-        """By the wrong one it would count as not committed."""
+    def test_by_another_node_during_its_move(self):
+        """The home in the record may be its former name."""
+        self.committed()
+        self.a.reconciler.reconcile(self.volume.id)
+        self.assertEqual(A + '#p', self.volume.host)
+
+    @ddt.data('committed', 'ended')
+    def test_operator_reads_of_it(self, how):
+        getattr(self, how)()
+        volume = self.b.node.volumes.volume(self.volume.id)
+        with mock.patch.object(events, 'say') as said:
+            found = homes.correct(self.b.node, volume)
+        said.assert_called_once_with(
+            events.HOME_CORRECTED, volume=self.volume.id, host=A)
+        self.assertEqual((B + '#p', B, False), (
+            found.host, found.home, found.is_misplaced))
+
+    def test_handle_that_is_lacking(self):
         self.committed()
         del self.b.devices[self.handle]
         self.b.reconciler.reconcile(self.volume.id)
@@ -129,6 +145,15 @@ class HomesTest(attach_case.Base):
         self.world.settle()
         self.is_at(B)
         self.assertEqual('new', self.b.read(self.volume.id, 2))
+
+    def test_handle_stays(self):
+        """The node takes itself for the home at once."""
+        self.ended()
+        before = self.b.devices.copy()
+        self.b.opened.clear()
+        self.b.reconciler.reconcile(self.volume.id)
+        self.is_at(B)
+        self.assertEqual(before, self.b.devices)
 
     def test_asked_for_an_attach_during_its_move(self):
         """The node that the row names does not take itself for its home."""
@@ -267,6 +292,21 @@ class HomesTest(attach_case.Base):
         with self.b.lock(self.volume.id):
             self.b.node.handles.remove_handle(self.volume.id)
         self.b.reconciler.reconcile_node()
+        self.is_at(B)
+
+    def test_by_the_sweep_without_a_handle_or_a_move(self):
+        self.ended()
+        self.b.opened.clear()
+        with self.b.lock(self.volume.id):
+            self.b.node.handles.remove_handle(self.volume.id)
+        self.b.reconciler.reconcile_node()
+        self.is_at(B)
+        self.assertIn(self.handle, self.b.devices)
+
+    def test_by_the_sweep_at_the_start_of_the_service(self):
+        """It leaves moves alone, but no home."""
+        self.committed()
+        self.b.reconciler.reconcile_node(moves=False)
         self.is_at(B)
 
     def test_a_copy_while_the_volume_is_deleted(self):

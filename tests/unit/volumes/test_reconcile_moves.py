@@ -20,6 +20,7 @@ from tests.helpers.reconcile_moves_case import Base
 from tests import world as worlds
 from tests.world import images
 
+C = 'c@l'
 FAILED = exceptions.CommandFailed(command='lvremove', code=5, stderr='')
 
 
@@ -206,6 +207,16 @@ class SourceTest(Base):
         self.reconcile(self.a)
         self.assertIs(Phase.MIGRATING, self.move().phase)
 
+    def test_start_of_the_service_takes_no_step_of_a_move(self):
+        """A step may wait for a peer."""
+        self.live()
+        self.attach(B)
+        self.a.opened.clear()
+        self.a.reconciler.reconcile_node(moves=False)
+        self.assertIs(Phase.STARTING, self.move().phase)
+        self.a.reconciler.reconcile_node()
+        self.assertIs(Phase.MIGRATING, self.move().phase)
+
     def test_volume_that_is_gone_in_the_middle_of_a_live_move(self):
         """Its row; its shadow still names this node."""
         self.live()
@@ -249,3 +260,55 @@ class SourceTest(Base):
             [(A, 'export_source'), (A, 'export_again')],
             [each[:2] for each in self.world.done
              if each[1].startswith('export')])
+
+
+class RenamedTest(Base):
+    """The service of a node gets another ``host`` during a move."""
+
+    hosts = A, B, C
+
+    def setUp(self):
+        super().setUp()
+        self.a.write(self.volume_id, 1, 'old')
+        self.c = self.world.nodes[C]
+
+    def rename(self, node):
+        """Give a node's service the name C, as cinder-manage does."""
+        for name in ('disk', 'devices', 'sessions', 'exports'):
+            setattr(self.c, name, getattr(node, name))
+        node.gone = node.dead = True
+        self.volume.host = C + '#p'
+        self.volume.service_uuid = self.world.service_of(C)
+
+    def move(self):
+        return self.c.node.moves.move_of(self.volume_id)
+
+    def test_first_sweep_of_a_destination(self):
+        self.a.move(self.volume, B)
+        self.rename(self.b)
+        before = self.c.devices.keys(), set(self.c.lvs)
+        self.c.reconciler.reconcile_node()
+        self.assertEqual(before, (self.c.devices.keys(), set(self.c.lvs)))
+        self.assertEqual((C, C + '#p'), (
+            self.move().destination, self.volume.host))
+
+    def test_copy_is_completed(self):
+        self.a.move(self.volume, B)
+        self.rename(self.b)
+        for _sweep in range(2):
+            self.c.reconciler.reconcile_node()
+            self.c.hydrate()
+        self.world.settle()
+        self.assertIsNone(self.move())
+        self.assertEqual({}, dict(self.a.lvs))
+        self.assertEqual('old', self.c.read(self.volume_id, 1))
+
+    def test_first_sweep_of_a_source(self):
+        """It finds the move by the new name, and ends it."""
+        self.a.node.moves.begin(
+            self.volume, B + '#p', Event.MOVE_BEGUN, worlds.GEOMETRY,
+            lambda record: 'portal,1 %s 0' % record, 'CHAP u s', 'i')
+        self.rename(self.a)
+        self.c.reconciler.reconcile_node()
+        self.assertIsNone(self.move())
+        self.assertEqual([(B, C, self.volume_id)], self.told)

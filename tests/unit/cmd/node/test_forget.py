@@ -139,6 +139,14 @@ class ForgettingTest(ended_move_case.Base):
         self.assertIn('volume-' + volume.id, world.nodes[A].lvs)
         self.check_lost(world, volume)
 
+    def test_home_whose_source_has_yet_to_clean_up(self):
+        """The LV there is about to go: nothing of it is promised."""
+        world, volume, _expected = self.begin()
+        self.complete(world, volume)
+        self.lose(world.nodes[B])
+        step, = self.plan(world, B)
+        self.assertEqual('the whole volume', step.lost)
+
     def misplaced(self):
         """A retype has written the home that the volume had before."""
         world, volume, expected = self.begin()
@@ -192,6 +200,39 @@ class ForgettingTest(ended_move_case.Base):
         of_move, = self.plan(world, A, 25.0)
         self.assertIsNone(of_move.act)
 
+    @ddt.data(False, True)
+    def test_source_whose_service_a_row_names_by_mistake_too(self, dead):
+        """The move tells the home, whether that answers or not."""
+        world, volume, _expected = self.begin()
+        world.nodes[A].move(volume, B)
+        volume.host, volume.service_uuid = A + '#p', world.service_of(A)
+        self.lose(world.nodes[A])
+        world.nodes[B].dead = dead
+        _of_move, of_home = self.plan(world, A)
+        self.assertEqual((forget.NOTHING, 'at ' + B),
+                         (of_home.lost, of_home.then))
+        of_home.act()
+        self.assertEqual((B + '#p', world.service_of(B)),
+                         (volume.host, volume.service_uuid))
+
+    @ddt.data(False, True)
+    def test_source_that_a_volume_was_given_up_to(self, live):
+        """Both ends of the move are this node then."""
+        world, volume, _expected = self.begin()
+        if live:
+            self.begin_live(world, volume, B)
+            with world.nodes[A].lock(volume.id):
+                world.nodes[A].node.moves.commit(self.move(world, volume))
+        else:
+            world.nodes[A].move(volume, B)
+        rows = world.nodes[A].make_database()
+        rows.decommission.give_up(rows.volumes.volume(volume.id), A + '#p')
+        self.lose(world.nodes[A])
+        step, = self.plan(world, A)
+        self.assertEqual('home of the volume (error)', step.what)
+        step.act()
+        self.assertEqual((C + '#p', 'error'), (volume.host, volume.status))
+
     def test_former_home_that_a_row_names_during_a_live_migration(self):
         """The guest is at the home: its move does not go back."""
         world, volume, _expected = self.begin()
@@ -235,6 +276,18 @@ class ForgettingTest(ended_move_case.Base):
         step, = self.plan(world, B)
         self.assertIn('writes since its move began; the LV volume-%s on %s'
                       % (volume.id, A), step.lost)
+        step.act()
+        self.assertEqual((C + '#p', 'error'), (volume.host, volume.status))
+
+    def test_home_by_its_move_whose_source_does_not_answer(self):
+        """The node that the row names by mistake need not be asked."""
+        world, volume, _expected = self.begin()
+        world.nodes[A].move(volume, B)
+        volume.host = A + '#p'
+        self.lose(world.nodes[B])
+        world.nodes[A].dead = True
+        step, = self.plan(world, B)
+        self.assertIn('writes since its move began', step.lost)
         step.act()
         self.assertEqual((C + '#p', 'error'), (volume.host, volume.status))
 
