@@ -225,6 +225,9 @@ def _link(backend: backends.Backend, host: str, own: str, portal: str,
         device, source = prerequisites.route(portal, timeout)
         if prerequisites.is_wireguard(device):
             return link.wireguard(host, device)
+        if not source:
+            return link.unknown(host, 'the route to %s through %s has no '
+                                'source address' % (portal, device))
         return link.ipsec(host, link.flows(
             own, source, portal, _target_port(backend)), policies, how)
     except (exceptions.LocalCloneError, OSError, ValueError) as exc:
