@@ -14,6 +14,7 @@ import os
 import typing
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.storage.privsep import container
 from cinder_localclone.storage.privsep import dmsetup
 from cinder_localclone.storage.privsep import folders
 from cinder_localclone.storage.privsep import lio_configfs
@@ -91,6 +92,11 @@ def group_disks(group: str, timeout: float) -> list[str]:
 def disks_with_space(group: str, timeout: float) -> int:
     """Return the number of disks of a volume group, without missing disks."""
     return len(lvm.free_of_disks(group, timeout))
+
+
+def isolation() -> container.Isolation:
+    """Return whether this process runs in a container, and what it mounts."""
+    return container.isolation()
 
 
 def ipsec_policies(timeout: float) -> str:
