@@ -14,6 +14,7 @@ import os
 import typing
 
 from cinder_localclone.core import exceptions
+from cinder_localclone.storage.privsep import container
 from cinder_localclone.storage.privsep import dmsetup
 from cinder_localclone.storage.privsep import folders
 from cinder_localclone.storage.privsep import lio_configfs
@@ -93,6 +94,11 @@ def disks_with_space(group: str, timeout: float) -> int:
     return len(lvm.free_of_disks(group, timeout))
 
 
+def isolation() -> container.Isolation:
+    """Return whether this process runs in a container, and what it mounts."""
+    return container.isolation()
+
+
 def ipsec_policies(timeout: float) -> str:
     """Return the IPsec policies of this node, as ip(8) prints them.
 
@@ -106,12 +112,16 @@ def ipsec_policies(timeout: float) -> str:
 def route(address: str, timeout: float) -> tuple[str, str]:
     """Return the network device and the source address towards an address.
 
+    :returns: '' for a source address that ip(8) does not print
     :raises CommandFailed: if there is no route
     :raises FileNotFoundError: without the command
+    :raises ValueError: if the route has no device
     """
-    found: dict[str, typing.Any] = json.loads(process.run(
-        'ip', '-j', 'route', 'get', address, timeout=timeout))[0]
-    return found['dev'], found['prefsrc']
+    found: list[dict[str, typing.Any]] = json.loads(process.run(
+        'ip', '-j', 'route', 'get', address, timeout=timeout))
+    if not found or 'dev' not in found[0]:
+        raise ValueError('the route to %s has no network device' % address)
+    return found[0]['dev'], found[0].get('prefsrc', '')
 
 
 def is_wireguard(device: str) -> bool:

@@ -195,7 +195,7 @@ class Chapter:
     def _unlock(self, row):
         """Unlock: refused within a time limit without the key manager."""
         began = time.monotonic()
-        done = self.n1.operator('node', 'unlock', '--wait', '10')
+        done = self.n1.operator('node', 'unlock', '--seconds', '10')
         seconds = time.monotonic() - began
         must(done.returncode == 1 and 'locked' in done.stdout
              and not self._is_open(self.n1, self.data),

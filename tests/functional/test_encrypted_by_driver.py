@@ -158,7 +158,7 @@ class BootTest(encrypted.DriverTest):
     def test_key_manager_is_away_at_length(self):
         self.key_manager(False)
         self.boot()
-        done = self.n1.operator('node', 'unlock', '--wait', '20')
+        done = self.n1.operator('node', 'unlock', '--seconds', '20')
         self.assertEqual(1, done.returncode, done.stderr)
         self.assertIn(self.volume_id, done.stdout)
         self.assertIn('locked', done.stdout)

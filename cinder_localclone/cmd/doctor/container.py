@@ -19,8 +19,6 @@ from cinder_localclone.cmd.doctor.checks import RULE_DIRECTORIES
 from cinder_localclone.cmd.doctor.checks import RULES
 from cinder_localclone.cmd.doctor.checks import WARN
 
-#: The inodes of the first namespaces (PROC_*_INIT_INO of the kernel).
-FIRST = {'pid': 0xEFFFFFFC, 'ipc': 0xEFFFFFFF}
 #: Directories of the host needed by the driver.
 NEEDED = ('/dev', '/run', '/lib/modules', '/sys/kernel/config', '/etc/iscsi')
 LVM = '/etc/lvm'
@@ -33,7 +31,7 @@ MOUNT = 'mount it in the container: cinder_volume_extra_volumes with '
 class Container:
     """The parts of its host in a container.
 
-    :param own: its own namespaces, of :data:`FIRST`
+    :param own: its own namespaces, "pid" and "ipc"
     :param mounts: the file system of each mount point
     """
 
@@ -53,47 +51,13 @@ class Container:
         return path != '/'
 
 
-def find(proc: str = '/proc') -> Container | None:
-    """Return the container of this process; None on the host itself.
-
-    A container has a PID namespace of its own, or another root than process 1
-    of the host.
-    """
-    mounts = _mounts(proc, 'self')
-    own = frozenset(name for name, first in FIRST.items()
-                    if _namespace(proc, name) not in (first, None))
-    if 'pid' not in own and not _has_own_root(proc, mounts):
-        return None
-    return Container(own, {point: kind for _device, point, kind in mounts})
-
-
-def _has_own_root(proc: str, mounts: list[tuple[str, str, str]]) -> bool:
-    try:
-        hosts = _mounts(proc, '1')
-    except OSError:  # hidden by an option of the mount: see proc(5)
-        return False
-    roots = [[each for each in found if each[1] == '/'][-1:]
-             for found in (mounts, hosts)]
-    return roots[0] != roots[1]
-
-
-def _namespace(proc: str, name: str) -> int | None:
-    """Return the inode of a namespace; None if the kernel has none."""
-    try:
-        return os.stat(os.path.join(proc, 'self/ns', name)).st_ino
-    except FileNotFoundError:
-        return None
-
-
-def _mounts(proc: str, pid: str) -> list[tuple[str, str, str]]:
-    """Return (device and its directory, mount point, file system) of each."""
-    found = []
-    with open(os.path.join(proc, pid, 'mountinfo')) as file:
-        for line in file:
-            before, _dash, after = line.partition(' - ')
-            words = before.split()
-            found.append((' '.join(words[2:4]), words[4], after.split()[0]))
-    return found
+def unknown() -> Finding:
+    """Report that the doctor can't tell a container from its host."""
+    return Finding(
+        'container', WARN, 'it is not known whether this is a container: '
+        '/proc does not show process 1. In a container, the checks of udev '
+        'rules and of the LVM filter below are about the image',
+        'run doctor as root, or mount /proc without hidepid')
 
 
 def namespaces(container: Container) -> list[Finding]:

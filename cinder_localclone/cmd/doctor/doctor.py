@@ -80,7 +80,7 @@ def node_checks(backend: backends.Backend | None) -> list[Finding]:
     def available(module: str) -> bool:
         return prerequisites.has_module(module, timeout)
 
-    container = containers.find()
+    container, unknown = _container()
 
     def lvm_filter() -> list[Finding]:
         return containers.lvm_filter(container) or checks.lvm_filter(
@@ -97,6 +97,7 @@ def node_checks(backend: backends.Backend | None) -> list[Finding]:
     if container:
         findings = containers.namespaces(container) + containers.in_image(
             findings)
+    findings = unknown + findings
     findings += examine('kernel: device-mapper', lambda: checks.targets(
         prerequisites.mapper_targets(timeout), os_release, kernel))
     findings += examine('kernel: iSCSI', checks.modules, available,
@@ -114,6 +115,18 @@ def node_checks(backend: backends.Backend | None) -> list[Finding]:
         lambda: prerequisites.hanging_changes(PROBE_TIMEOUT))
     findings += examine('udev rules', rules)
     return findings + examine('LVM filter', lvm_filter)
+
+
+def _container() -> tuple[containers.Container | None, list[Finding]]:
+    """Return the container of this process, and a finding if it is unknown.
+
+    :returns: None on the host, and where it is unknown
+    """
+    from cinder_localclone.storage import prerequisites
+    found = prerequisites.isolation()
+    if found.is_container:
+        return containers.Container(found.own, found.mounts), []
+    return None, [] if found.is_container is False else [containers.unknown()]
 
 
 def _os_release() -> dict[str, str]:
@@ -225,6 +238,9 @@ def _link(backend: backends.Backend, host: str, own: str, portal: str,
         device, source = prerequisites.route(portal, timeout)
         if prerequisites.is_wireguard(device):
             return link.wireguard(host, device)
+        if not source:
+            return link.unknown(host, 'the route to %s through %s has no '
+                                'source address' % (portal, device))
         return link.ipsec(host, link.flows(
             own, source, portal, _target_port(backend)), policies, how)
     except (exceptions.LocalCloneError, OSError, ValueError) as exc:
@@ -279,7 +295,7 @@ def _key_cache(backend: backends.Backend) -> list[Finding]:
 
 def _kept(backend: backends.Backend) -> list[Finding]:
     """Report what of the node's files a container would lose."""
-    container = containers.find()
+    container, _unknown = _container()
     if container is None:
         return []
     sealed = options.sealed_keys(backend.conf)

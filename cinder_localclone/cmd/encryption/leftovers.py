@@ -9,7 +9,6 @@ import typing
 
 from cinder_localclone.cmd import base
 from cinder_localclone.cmd import terminal
-from cinder_localclone.core import errors
 from cinder_localclone.service import operator as backends
 
 if typing.TYPE_CHECKING:
@@ -93,5 +92,5 @@ class Remove(base.Command):
         try:
             remove(*arguments)
         except Exception as exc:
-            return 'failed: ' + errors.in_words(exc)
+            return 'failed: ' + base.in_words(exc)
         return 'removed'

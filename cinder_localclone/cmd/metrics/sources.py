@@ -14,9 +14,9 @@ import threading
 import time
 import typing
 
+from cinder_localclone.cmd import base
 from cinder_localclone.cmd.doctor import checks
 from cinder_localclone.core import copies
-from cinder_localclone.core import errors
 from cinder_localclone.core.formats import cryptsetup_cli
 from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import lvm_reports
@@ -82,7 +82,7 @@ class Source:
         try:
             answer = Answer(self._read())
         except Exception as exc:
-            answer = Answer(None, errors.in_words(exc))
+            answer = Answer(None, base.in_words(exc))
         finally:  # also after BaseException, or it would never be read again
             self._answer = dataclasses.replace(
                 answer, seconds=self._clock() - begun)

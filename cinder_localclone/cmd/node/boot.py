@@ -57,20 +57,20 @@ class Unlock(base.Command):
     volume could be opened.
     """
 
-    example = 'node unlock --wait 300'
+    example = 'node unlock --seconds 300'
     changes = 'this node\'s devices'
     nothing = 'This node had no encrypted volumes open.'
     takes_names = False  # it does not use the database
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Return the parser with the volume and --wait."""
+        """Return the parser with the volume and the time limit."""
         parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.add_argument('volume', nargs='?', metavar='VOLUME',
                             help='ID of the only volume to open; default: all')
         parser.add_argument(
-            '--wait', type=base.number(0, 86400, int), metavar='SECONDS',
-            default=WAIT,
-            help='seconds to wait for the key manager; default: %d' % WAIT)
+            '--seconds', type=base.seconds, default=WAIT, metavar='N',
+            help='wait for the key manager for at most N seconds; '
+            'default: %d' % WAIT)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
@@ -82,8 +82,7 @@ class Unlock(base.Command):
                 'database, so it knows no names.' % wanted)
         backend = self.app.backend()
         backends.act_as_root(backend.settings)
-        outcome = backends.unlock(
-            backend, parsed_args.wait, wanted)
+        outcome = backends.unlock(backend, parsed_args.seconds, wanted)
         if wanted and not outcome:
             raise errors.CommandError(
                 'Volume %s was not open on this node, or is not encrypted by '

@@ -112,7 +112,7 @@ class Forget(base.Command):
                 step.act()
         except Exception as exc:
             self.app.exit_code = 1
-            return 'failed: ' + errors.in_words(exc)
+            return 'failed: ' + base.in_words(exc)
         return step.then
 
     @staticmethod

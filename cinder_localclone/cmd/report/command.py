@@ -113,7 +113,7 @@ def write(file: io.BufferedIOBase, directory: str,
                 result = 'ok'
             except Exception as exc:
                 result = 'failed: ' + redacted(
-                    ' '.join(errors.in_words(exc).split()))
+                    ' '.join(base.in_words(exc).split()))
             rows.append((part.name, len(content), result))
             if result == 'ok':
                 _add(archive, directory, part.name, content)

@@ -23,6 +23,7 @@ import typing
 from oslo_config import cfg
 from oslo_utils import units
 
+from cinder_localclone.cmd import base
 from cinder_localclone.cmd.report import redaction
 from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
@@ -315,7 +316,7 @@ def _versions(sources: Sources) -> str:
         try:
             text = sources.command(*argv)
         except Exception as exc:
-            text = errors.in_words(exc)
+            text = base.in_words(exc)
         said += ['', '$ ' + ' '.join(argv), text.rstrip()]
     return '\n'.join(said) + '\n'
 

@@ -34,14 +34,16 @@ from cinder_localclone.core.formats import cryptsetup_cli
 from cinder_localclone.core import names
 from cinder_localclone.storage import privsep
 from cinder_localclone.storage.privsep import configuration
+from cinder_localclone.storage.privsep import container
 from cinder_localclone.storage.privsep import process
 
 #: Directory of systemd's sockets on a node run by systemd.
 SYSTEMD = '/run/systemd/system'
 #: User id of these processes.
 OWNER = 0
-#: The inode of the first PID namespace (PROC_PID_INIT_INO of the kernel).
-HOSTS_NAMESPACE = 0xEFFFFFFC
+#: The remedy for a /proc without process 1.
+SHOW = ('Mount /proc without hidepid, and run cinder-volume without '
+        'ProtectProc')
 #: Directory of the processes' output; like the processes, it is gone after a
 #: boot.
 DIRECTORY = '/run/localclone'
@@ -95,9 +97,16 @@ def is_in_unit(cgroups: str, volume_id: str) -> bool:
 
 
 def is_by_systemd() -> bool:
-    """Return whether systemd runs this PID namespace, and can start units."""
-    return bool(os.path.isdir(SYSTEMD) and shutil.which('systemd-run')
-                and psutil.Process(1).name() == 'systemd')
+    """Return whether systemd runs this PID namespace, and can start units.
+
+    It is false if this process can't see process 1.
+    """
+    if not (os.path.isdir(SYSTEMD) and shutil.which('systemd-run')):
+        return False
+    try:
+        return bool(psutil.Process(1).name() == 'systemd')
+    except psutil.Error:
+        return False
 
 
 @privsep.entrypoint
@@ -111,44 +120,31 @@ def obstacle() -> str:
     SIGKILL. A unit of the host's systemd would survive, but the container
     could not see its process. In the host's PID namespace the container's
     engine kills all processes of the container, but not a unit of the host.
+
+    If the daemon can't see process 1, it can't see the process of a unit
+    either, and this node may be such a container.
     """
-    if is_by_systemd():
+    by_systemd, here = is_by_systemd(), _isolation()
+    if 'pid' in here.own and not by_systemd:
+        return ('cinder-volume runs in a container with its own PID '
+                'namespace. When the container ends, the re-encryption is '
+                'killed and guests\' I/O stays suspended. Run the container '
+                'in the host\'s PID namespace')
+    if here.has_own_root is None:
+        return ('it is not known whether cinder-volume runs in a container: '
+                '/proc does not show process 1. When a container ends, the '
+                're-encryption is killed and guests\' I/O stays suspended. '
+                + SHOW)
+    if by_systemd or not here.has_own_root:
         return ''
-    if _namespace() == HOSTS_NAMESPACE:
-        return (
-            'cinder-volume runs in a container without systemd-run. When the '
+    return ('cinder-volume runs in a container without systemd-run. When the '
             'container ends, its engine kills the re-encryption, and guests\' '
             'I/O stays suspended. Install systemd-run in the image: the '
-            'host\'s systemd then runs the re-encryption'
-        ) if _is_container() else ''
-    return ('cinder-volume runs in a container with its own PID namespace. '
-            'When the container ends, the re-encryption is killed and '
-            'guests\' I/O stays suspended. Run the container in the host\'s '
-            'PID namespace')
+            'host\'s systemd then runs the re-encryption')
 
 
-def _namespace() -> int:
-    return os.stat(os.path.join(psutil.PROCFS_PATH, 'self/ns/pid')).st_ino
-
-
-def _is_container() -> bool:
-    """Return whether this process has another root than process 1 has.
-
-    A service with a mount namespace of its own has the same root.
-    """
-    return _root('self') != _root('1')
-
-
-def _root(pid: str) -> list[list[str]]:
-    """Return which directory of which file system is the root of a process.
-
-    /proc/PID/root is closed to the daemon, which lacks CAP_SYS_PTRACE.
-
-    :returns: the device and the directory; [] for a root made by chroot(2)
-    """
-    mounts = pathlib.Path(psutil.PROCFS_PATH, pid, 'mountinfo').read_text()
-    words = [line.split() for line in mounts.splitlines()]
-    return [each[2:4] for each in words if each[4] == '/'][-1:]
+def _isolation() -> container.Isolation:
+    return container.isolation(psutil.PROCFS_PATH)
 
 
 def _argv(process: psutil.Process) -> list[str]:
@@ -188,7 +184,21 @@ def processes(volume_id: str) -> list[int]:
 
     For callers in the privileged daemon; see also :func:`is_running`. Only
     processes in this PID namespace are visible.
+
+    :raises HeaderInUse: if a process may be hidden. The output of a
+        re-encryption remains until the daemon has seen its end
     """
+    found = _visible(volume_id)
+    if (not found and os.path.exists(_file(volume_id, 'json'))
+            and _isolation().has_own_root is None):
+        raise encryption_exceptions.HeaderInUse(
+            path=names.handle_path(volume_id), reason='a re-encryption was '
+            'started, and it is not known whether it has ended: /proc does '
+            'not show process 1, and may hide the re-encryption. %s' % SHOW)
+    return found
+
+
+def _visible(volume_id: str) -> list[int]:
     privsep.require(names.is_id(volume_id), volume_id)
     by_systemd = is_by_systemd()
     return [each.pid for each in psutil.process_iter()
@@ -252,7 +262,7 @@ def command(volume_id: str, config_files: Iterable[str], backend: str
 
 def _start_unit(volume_id: str, argv: list[str], timeout: float) -> None:
     path = os.environ.get('PYTHONPATH')
-    if _is_container():  # the host has not these files
+    if _isolation().has_own_root:  # the host has not these files
         argv = [NSENTER, '--mount=/proc/%d/ns/mnt' % os.getpid(), *argv]
     process.run(
         'systemd-run', '--quiet', '--collect',
@@ -316,7 +326,9 @@ def stop(volume_id: str, seconds: float) -> bool:
 
     :param seconds: how long to wait for its end
     :returns: whether no process is left
+    :raises HeaderInUse: if a process may be hidden; see :func:`processes`
     """
+    processes(volume_id)
     return not _stop([volume_id], seconds)
 
 
@@ -345,7 +357,7 @@ def _stop(volume_ids: Iterable[str], seconds: float) -> list[str]:
 
     def stop_some(left: list[str]) -> list[str]:
         for volume_id in list(left):
-            found = processes(volume_id)
+            found = _visible(volume_id)
             if not found:
                 _remove_output(volume_id)
                 left.remove(volume_id)
@@ -380,6 +392,8 @@ def is_running(volume_id: str) -> bool:
     """Return whether a volume is being re-encrypted, or is about to be.
 
     Allows: tells whether a volume is being re-encrypted.
+
+    :raises HeaderInUse: if a process may be hidden; see :func:`processes`
     """
     return bool(processes(volume_id))
 

@@ -59,8 +59,8 @@ printf "%s\\n" "${COMPREPLY[@]}"
         ('reencryption start --resilience j', 'journal'),
         ('reencryption start --wait ', ''),
         ('reencryption start --wait --dr', '--drop-other-keys'),
-        ('node unlock --wait 5 --wa', '--wait'),
-        ('node unlock --wait ', ''),
+        ('node unlock --seconds 5 --se', '--seconds'),
+        ('node unlock --seconds ', ''),
         ('node forget n --y', '--yes'), ('--ba', '--backend'),
         ('volume show --js', '--json'), ('volume list --node ', ''),
         ('move list x:y --wat', '--watch'))

@@ -131,7 +131,7 @@ class NumberTest(CommandCase):
               'metrics --seconds -1', 'metrics --seconds nan',
               'metrics --doctor-interval inf', 'move list --seconds -1',
               'node drain a@l --at-once 0', 'node drain a@l --at-once 1.5',
-              'node drain a@l --seconds x', 'node unlock --wait -1',
+              'node drain a@l --seconds x', 'node unlock --seconds -1',
               'reencryption start v --zone 65',
               'reencryption start v --key-size -1')
     def test_out_of_its_limits(self, line):

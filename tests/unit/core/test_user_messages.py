@@ -300,6 +300,11 @@ class PairsTest(testtools.TestCase):
             self.assertLessEqual(len(event), 255)
             self.assertLessEqual(len('%s:%s' % (words, text)), 255, number)
 
+    def test_cause_comes_first(self):
+        """What was left alone says nothing to whoever knows no cause."""
+        for number, text in user_messages.details():
+            self.assertNotRegex(text, '^(Nothing|None|No )', number)
+
     def test_ids_differ(self):
         numbers = [number for number, _text in user_messages.details()]
         self.assertEqual(len(numbers), len(set(numbers)))

@@ -2,17 +2,14 @@
 """What the doctor sees of the host from within a container."""
 
 import os
-import pathlib
 from unittest import mock
 
 import ddt
-import fixtures
 import testtools
 
 from cinder_localclone.cmd.doctor import checks
 from cinder_localclone.cmd.doctor import container
 
-ROOT, OVERLAY = '254:1 / /', '0:51 / /'
 #: kolla-ansible's mounts, and those of the installation page.
 MOUNTS = {'/dev': 'devtmpfs', '/run': 'tmpfs', '/lib/modules': 'ext4',
           '/sys/kernel/config': 'configfs', '/etc/iscsi': 'ext4',
@@ -23,54 +20,6 @@ def made(*own, **mounts):
     """A container with MOUNTS, and others."""
     found = {**MOUNTS, **mounts, os.path.realpath('/lib/modules'): 'ext4'}
     return container.Container(frozenset(own), found)
-
-
-@ddt.ddt
-class FindTest(testtools.TestCase):
-
-    def proc(self, own=(), root=ROOT, hosts=ROOT):
-        """A /proc of a process with namespaces and a root of its own."""
-        directory = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
-        inodes = {}
-        for name in container.FIRST:
-            path = directory / 'self/ns' / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
-            inodes[name] = path.stat().st_ino + (name in own)
-        self.useFixture(fixtures.MockPatchObject(
-            container, 'FIRST', inodes))
-        for pid, where in (('self', root), ('1', hosts)):
-            (directory / pid).mkdir(exist_ok=True)
-            (directory / pid / 'mountinfo').write_text(
-                '21 1 %s rw,relatime - ext4 /dev/vda1 rw\n'
-                '22 21 0:7 / /dev rw shared:2 - devtmpfs devtmpfs rw\n'
-                % where)
-        return str(directory)
-
-    @ddt.data(((), ROOT, False), (('ipc',), ROOT, False),
-              (('pid',), ROOT, True), ((), OVERLAY, True),
-              ((), '254:1 /srv/image /', True))
-    @ddt.unpack
-    def test_is_one(self, own, root, is_one):
-        found = container.find(self.proc(own, root))
-        self.assertEqual(is_one, found is not None)
-        if found:
-            self.assertEqual(set(own), found.own)
-            self.assertTrue(found.is_hosts('/dev'))
-
-    def test_kernel_without_such_namespaces(self):
-        proc = self.proc()
-        os.unlink(os.path.join(proc, 'self/ns/ipc'))
-        self.assertIsNone(container.find(proc))
-
-    def test_host_that_hides_other_processes(self):
-        proc = self.proc(root=OVERLAY)
-        os.unlink(os.path.join(proc, '1/mountinfo'))
-        self.assertIsNone(container.find(proc))
-
-    def test_here(self):
-        self.assertIn(type(container.find()), (
-            type(None), container.Container))
 
 
 @ddt.ddt
@@ -106,6 +55,10 @@ class ChecksTest(testtools.TestCase):
     def test_semaphores(self):
         self.assert_told(container.namespaces(made('ipc', 'pid')),
                          checks.FAIL, 'ipc_mode: host')
+
+    def test_unknown(self):
+        self.assert_told([container.unknown()], checks.WARN, 'not known',
+                         'process 1', 'hidepid')
 
     def test_rules(self):
         missing = [checks.Finding('udev rules', checks.WARN, 'x', 'cp a b')]

@@ -32,6 +32,7 @@ from cinder_localclone.encryption import upkeep
 from cinder_localclone.service import operator as backend
 from cinder_localclone.storage import handles
 from cinder_localclone.storage import logical_volumes
+from cinder_localclone.storage.privsep import container as isolation
 from cinder_localclone.storage.privsep import folders
 
 A, B = 'a@l', 'b@l'
@@ -81,8 +82,9 @@ class DoctorTest(testtools.TestCase):
                                   return_value=[])
         self.root = self.patch('service.operator.act_as_root')
         self.rules = self.patch('cmd.doctor.checks.rules', return_value=[])
-        self.container = self.patch('cmd.doctor.container.find',
-                                    return_value=None)
+        self.isolation = self.patch(
+            'storage.privsep.container.isolation',
+            return_value=isolation.Isolation(frozenset(), False, {}))
         self.useFixture(fixtures.MockPatchObject(
             doctor.shutil, 'which', side_effect='/sbin/'.__add__))
         self.useFixture(fixtures.MockPatchObject(
@@ -158,8 +160,8 @@ class DoctorTest(testtools.TestCase):
                                 '/etc/udev/rules.d', '/var/lib/keys'), 'ext4')
         mounts['/dev'] = 'devtmpfs'
         mounts[os.path.realpath('/lib/modules')] = 'ext4'
-        self.container.return_value = container.Container(
-            frozenset(), mounts)
+        self.isolation.return_value = isolation.Isolation(
+            frozenset(), True, mounts)
         self.assertEqual({}, self.rows())
         self.assertIn('container', self.names)
         for each in '/etc/lvm', '/etc/udev/rules.d':
@@ -177,9 +179,22 @@ class DoctorTest(testtools.TestCase):
             self.assertIn('not checked', wrong[check][2])
         self.assertNotIn('localclone_key_cache_dir', wrong)
         self.rules.assert_called_with(['/run/udev/rules.d'])
-        self.container.return_value = container.Container(
-            frozenset({'ipc'}), mounts)
+        self.isolation.return_value = isolation.Isolation(
+            frozenset({'ipc'}), True, mounts)
         self.assertEqual(checks.FAIL, self.rows()['container'][1])
+
+    def test_container_or_host(self):
+        """Neither is assumed where /proc hides process 1."""
+        self.isolation.return_value = isolation.Isolation(
+            frozenset(), None, {})
+        self.assertEqual({'container'}, set(self.rows()))
+        self.assertEqual(0, self.app.exit_code)
+        for own, root, reported in ((('pid',), None, True),
+                                    ((), True, True), ((), False, False)):
+            self.isolation.return_value = isolation.Isolation(
+                frozenset(own), root, {})
+            self.assertEqual(reported, 'container' in self.rows())
+            self.assertEqual(int(reported), self.app.exit_code)
 
     def test_kernel_without_dm_clone(self):
         self.targets.return_value = 'thin-pool v1\n'

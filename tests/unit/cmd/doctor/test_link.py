@@ -150,6 +150,22 @@ class LinkTest(testtools.TestCase):
         run.assert_called_once_with('ip', '-j', 'route', 'get', THEIRS,
                                     timeout=7)
 
+    def test_route_without_a_source(self):
+        for answer, expected in (
+                ('[{"dst":"192.0.2.12","dev":"vec0","flags":[],"cache":[]}]',
+                 ('vec0', '')),
+                ('[{"dst":"192.0.2.12","prefsrc":"192.0.2.11"}]', None),
+                ('[]', None)):
+            with mock.patch.object(prerequisites.process, 'run',
+                                   autospec=True, return_value=answer):
+                if expected:
+                    self.assertEqual(expected, prerequisites.route(THEIRS, 7))
+                else:
+                    error = self.assertRaises(
+                        ValueError, prerequisites.route, THEIRS, 7)
+                    self.assertIn('%s has no network device' % THEIRS,
+                                  str(error))
+
     def test_wireguard_device(self):
         for text, expected in (('DEVTYPE=wireguard\nINTERFACE=wg0\n', True),
                                ('INTERFACE=vec0\nIFINDEX=2\n', False)):
@@ -196,6 +212,15 @@ class DoctorTest(testtools.TestCase):
         self.assertEqual({'link to b@l': 'WireGuard (vec0) encrypts iSCSI'},
                          self.links())
         self.wireguard.assert_called_once_with('vec0')
+
+    def test_route_without_a_source(self):
+        self.route.return_value = 'vec0', ''
+        self.assertEqual(
+            {'link to b@l': 'it is not known whether iSCSI is encrypted: the '
+             'route to %s through vec0 has no source address' % THEIRS},
+            self.links())
+        self.wireguard.return_value = True
+        self.assertIn('WireGuard', self.links()['link to b@l'])
 
     def test_port_of_the_section(self):
         for group in ('backend_defaults', 'l'):

@@ -5,6 +5,7 @@ import threading
 import time
 from unittest import mock
 
+from sqlalchemy import exc
 import testtools
 
 from cinder_localclone.cmd.doctor import checks
@@ -30,6 +31,15 @@ class SourceTest(testtools.TestCase):
             found = source.answer(time.monotonic() + 30)
             self.assertEqual(value, found.value)
             self.assertIn(problem, found.problem)
+
+    def test_password_of_the_database(self):
+        """SQLAlchemy 2.0 quotes a wrong URL."""
+        source = sources.Source('s', mock.Mock(side_effect=exc.ArgumentError(
+            'Could not parse SQLAlchemy URL from string \'c:Secret@db/x\'')))
+        source.begin()
+        problem = source.answer(time.monotonic() + 30).problem
+        self.assertIn('Correct [database] connection', problem)
+        self.assertNotIn('Secret', problem)
 
     def test_one_that_hangs_is_waited_for_once(self):
         go_on, asked = threading.Event(), []

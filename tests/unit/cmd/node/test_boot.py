@@ -36,6 +36,8 @@ class UnlockTest(CommandCase):
                 code, [row['Problem'] for row in json.loads(out)]))
         self.assertEqual(mock.call(self.backend, boot.WAIT, None),
                          self.unlock.call_args)
+        self.run_command('node', 'unlock', '--seconds', '7.5')
+        self.assertEqual(7.5, self.unlock.call_args.args[1])
 
     def test_name(self):
         """Without the database it would be the name of no volume."""

@@ -9,6 +9,7 @@ from unittest import mock
 
 import ddt
 import fixtures
+from oslo_config import cfg
 
 from cinder_localclone.cmd import main
 from cinder_localclone.cmd.node import forget
@@ -540,6 +541,13 @@ class CommandTest(ended_move_case.Base):
         self.assertEqual((1, 2, C + '#p'), (code, len(rows), other.host))
         self.assertIn('failed: ', rows[0]['What'])
         self.services.assert_not_called()
+
+    def test_configuration_that_makes_a_step_fail(self):
+        self.fail_to_prepare(self.world, self.volume)
+        with mock.patch.object(worlds.SimMoves, 'finish',
+                               side_effect=cfg.NoSuchOptError('x')):
+            _code, rows = self.run_command(B, '--yes')
+        self.assertIn('Correct cinder.conf', rows[0]['What'])
 
     def test_node_that_may_have_a_volume_is_asked(self):
         self.volume.host = B + '#p'

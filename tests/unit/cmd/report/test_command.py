@@ -8,6 +8,7 @@ import tarfile
 from unittest import mock
 
 import fixtures
+from sqlalchemy import exc
 
 from cinder_localclone.cmd.report import command
 from cinder_localclone.cmd.report import parts
@@ -251,6 +252,16 @@ class ReportTest(CommandCase):
         sources = made.call_args.args[0]
         self.assertEqual((5, 24, [self.conf], 'localclone'), (
             sources.seconds, sources.hours, sources.files, sources.backend))
+
+    def test_part_that_fails(self):
+        file = self.useFixture(fixtures.TempDir()).join('x')
+        with open(file, 'wb') as opened:
+            rows = command.write(opened, 'd', [
+                parts.Part('a', mock.Mock(side_effect=exc.ArgumentError(
+                    'Could not parse SQLAlchemy URL from string '
+                    '\'c:Secret@db/x\'')))], redaction.Redaction())
+        self.assertIn('Correct [database] connection', rows[0][2])
+        self.assertNotIn('Secret', rows[0][2])
 
     def test_texts_of_any_encoding(self):
         file = self.useFixture(fixtures.TempDir()).join('x')

@@ -4,6 +4,7 @@
 import inspect
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.interfaces import crypt
 from cinder_localclone.storage import cryptsetup
+from cinder_localclone.storage.privsep import container
 from cinder_localclone.storage.privsep import reencrypt_process
 from tests.helpers import commands
 from tests.helpers import configured
@@ -51,8 +53,7 @@ class Case(commands.Case):
         self.useFixture(fixtures.MockPatchObject(
             reencrypt_process, 'OWNER', os.getuid()))
         self.useFixture(fixtures.MockPatchObject(
-            reencrypt_process, 'HOSTS_NAMESPACE',
-            reencrypt_process._namespace()))
+            container, 'FIRST', {'pid': os.stat('/proc/self/ns/pid').st_ino}))
         self.configured = self.useFixture(configured.Configured())
         self.runner = cryptsetup.Runner('lc', 30)
 
@@ -274,7 +275,7 @@ class ContainerTest(Case):
 
     def contained(self):
         self.useFixture(fixtures.MockPatchObject(
-            reencrypt_process, 'HOSTS_NAMESPACE', -1))
+            container, 'FIRST', {'pid': -1}))
 
     def test_neither_systemd_nor_the_hosts_processes(self):
         self.assertEqual('', self.runner.obstacle())
@@ -294,16 +295,13 @@ class ContainerTest(Case):
         with mock.patch.object(reencrypt_process.shutil, 'which',
                                return_value='/x'):
             for first, by_systemd in (('dumb-init', False), ('systemd', True)):
-                directory = self.own_proc()
-                (directory / '1').mkdir(parents=True, exist_ok=True)
-                (directory / '1/stat').write_text('1 (%s) S 0 %s\n' % (
-                    first, '0 ' * 48))
-                (directory / 'self/ns/pid').mkdir(parents=True, exist_ok=True)
+                self.with_roots('254:0 / /', first=first)
+                self.contained()
                 self.assertEqual(
                     by_systemd, reencrypt_process.is_by_systemd())
                 self.assertEqual(by_systemd, not self.runner.obstacle())
 
-    def with_roots(self, own, hosts='254:0 / /'):
+    def with_roots(self, own, hosts='254:0 / /', first='init'):
         """Roots of this process and of process 1, as mountinfo has them."""
         directory = self.own_proc()
         for pid, root in (('self', own), ('1', hosts)):
@@ -312,9 +310,21 @@ class ContainerTest(Case):
             (directory / pid / 'mountinfo').write_text(
                 '20 1 0:3 / /proc rw - proc proc rw\n' + (
                     '21 1 %s rw - x x rw\n' % root if root else ''))
+        (directory / '1/stat').write_text(
+            '1 (%s) S 0 %s\n' % (first, '0 ' * 48))
         self.useFixture(fixtures.MockPatchObject(
-            reencrypt_process, 'HOSTS_NAMESPACE',
-            reencrypt_process._namespace()))
+            container, 'FIRST',
+            {'pid': (directory / 'self/ns/pid').stat().st_ino}))
+        return directory
+
+    def hidden(self, **more):
+        """A /proc that shows this process and process 7, but not process 1.
+        """
+        directory = self.with_roots('254:0 / /', **more)
+        shutil.rmtree(directory / '1')
+        (directory / '7').mkdir(exist_ok=True)
+        (directory / '7/stat').write_text('7 (x) S 1 %s\n' % ('0 ' * 48))
+        (directory / '7/cmdline').write_text('x\0')
 
     def test_processes_of_the_host_without_its_systemd(self):
         """The engine kills what is left of a container."""
@@ -327,6 +337,53 @@ class ContainerTest(Case):
             started.assert_not_called()
         self.with_roots('254:0 / /')  # a node without systemd
         self.assertEqual('', self.runner.obstacle())
+
+    def test_first_process_is_hidden(self):
+        """This may be a container: a process is not started on a guess."""
+        os.mkdir(reencrypt_process.SYSTEMD)
+        for which in None, '/x':
+            self.hidden(first='systemd')
+            with mock.patch.object(reencrypt_process.shutil, 'which',
+                                   return_value=which), \
+                    mock.patch.object(subprocess, 'Popen') as started:
+                self.assertFalse(reencrypt_process.is_by_systemd())
+                self.assertIn('not known', self.runner.obstacle())
+                error = self.assertRaises(
+                    encryption_exceptions.CannotReencrypt, self.runner.start,
+                    VOLUME)
+            self.assertIn(self.runner.obstacle(), str(error))
+            started.assert_not_called()
+        self.assertRan()
+        self.contained()  # then the reason is known
+        self.assertIn('own PID namespace', self.runner.obstacle())
+
+    def test_systemd_whose_files_are_hidden(self):
+        """Its name alone does not tell whether the files are the host's."""
+        directory = self.with_roots('254:0 / /', first='systemd')
+        os.mkdir(reencrypt_process.SYSTEMD)
+        with mock.patch.object(reencrypt_process.shutil, 'which',
+                               return_value='/x'):
+            self.assertEqual('', self.runner.obstacle())
+            (directory / '1/mountinfo').unlink()
+            self.assertIn('not known', self.runner.obstacle())
+
+    def test_one_that_may_be_hidden(self):
+        """It was started, and /proc was then mounted otherwise."""
+        self.hidden()
+        for act in self.runner.is_running, self.runner.stop:
+            act(VOLUME)
+        path = self.written('json', 'x')
+        for act in (self.runner.is_running, self.runner.stop,
+                    self.runner.start):
+            error = self.assertRaises(
+                encryption_exceptions.HeaderInUse, act, VOLUME)
+            self.assertIn('not known whether it has ended', str(error))
+        self.assertTrue(path.exists())
+        self.assertFalse(self.runner.is_running(OTHER))
+        self.with_roots('254:0 / /')
+        self.assertFalse(self.runner.is_running(VOLUME))
+        self.assertTrue(self.runner.stop(VOLUME))
+        self.assertFalse(path.exists())
 
     def test_unit_enters_the_files_of_the_container(self):
         for root, entered in (('0:51 / /', True), ('254:0 / /', False)):
