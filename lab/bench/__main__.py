@@ -37,8 +37,7 @@ QUOTAS = {'volumes': 40, 'snapshots': 40, 'gigabytes': 2000}
 class Bench(link.Link, encrypted.Encrypted, copies.Copies,
             local_clones.LocalClones, attach.Attach,
             deferred_moves.DeferredMoves, guests.Guests, floor.Floor,
-            floor.Looks,
-            anatomy.Anatomy, returns.Returns, live.Live):
+            floor.Sweeps, anatomy.Anatomy, returns.Returns, live.Live):
     """All figures."""
 
 
@@ -65,7 +64,7 @@ CHAPTERS = {
     'encrypted': (Bench.encrypted, False, 'plain'),
     'returns': (Bench.returns, False, 'plain'),
     'link': (Bench.link, False, 'plain'),
-    'looks': (Bench.looks, False, 'plain'),  # the last of its lab
+    'sweeps': (Bench.sweeps, False, 'plain'),  # the last of its lab
     'guest': (Bench.beside_a_guest, False, 'memory'),
     'lost': (Bench.writes_lost, False, 'memory'),
     'deferred': (Bench.deferred_move, False, 'memory'),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a guest waits while its volume follows it."""
+"""How long a guest waits during a deferred move of its volume."""
 
 import statistics
 import time
@@ -16,14 +16,15 @@ class DeferredMoves(base.Base):
     """Attached where the volume is being copied from."""
 
     def deferred_move(self, mib=400):
-        """The longest gap of a reader at the swap, and from then until what
-        was never written is left out; each beside the same reader at rest.
-        Medians.
+        """Measure the longest gaps of a reader, beside a reader at rest.
+
+        The first is at the swap of the handle, the second until the holes are
+        discarded. All are medians.
         """
         rounds = [self._deferred_move(mib) for _round in range(base.ROUNDS)]
         at_swap, later, at_rest = map(statistics.median, zip(*rounds))
-        self.add('follow_pause_ms', at_swap, 'ms', at_rest)
-        self.add('follow_pause_holes_ms', later, 'ms', at_rest)
+        self.add('deferred_move_pause_ms', at_swap, 'ms', at_rest)
+        self.add('deferred_move_pause_holes_ms', later, 'ms', at_rest)
 
     def _deferred_move(self, mib):
         volume = self.prepared(1, mib=mib)
@@ -32,7 +33,7 @@ class DeferredMoves(base.Base):
         back = self.instance.attach(volume, self.n1)
         reader = self._reader(back.path, 300)
         self.n1.netem()
-        process.wait_for('the copy to begin anew', lambda: observe.clones(
+        process.wait_for('the copy back to begin', lambda: observe.clones(
             self.n1), 240, every=0.05)
         swapped = self._swap(back.path)
         observe.wait_moved(self.lab, volume)

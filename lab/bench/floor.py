@@ -111,10 +111,10 @@ class Floor(base.Base):
             self.n1.run(_GONE_HERE % names, check=False)
 
 
-class Looks(base.Base):
+class Sweeps(base.Base):
     """The sweep over all volumes of a node, with nothing to do."""
 
-    def looks(self, few=10, many=1000):
+    def sweeps(self, few=10, many=1000):
         """Measure the processor time of a sweep, in seconds.
 
         The volumes stay, so that this is the last use of a lab.
@@ -124,15 +124,15 @@ class Looks(base.Base):
         for count in (few, many):
             self.n1.service('stop')  # or it makes handles now
             self._multiply(first, count)
-            with_looks, without = self._taken(10), self._taken(3600)
-            taken.append(with_looks[0] - without[0])
-            started.append(with_looks[1] - without[1])
+            swept, without = self._taken(10), self._taken(3600)
+            taken.append(swept[0] - without[0])
+            started.append(swept[1] - without[1])
         # The pause begins at the end of a sweep: longer sweeps are fewer. Each
         # sweep starts the same number of processes and threads.
-        looks = 10 * started[1] / started[0]
-        print('%.1f looks at %d volumes, %d and %d processes and threads' % (
-            looks, many, *started), flush=True)
-        self.add('look_%d_volumes' % many, taken[1] / looks, 's',
+        sweeps = 10 * started[1] / started[0]
+        print('%.1f sweeps of %d volumes, %d and %d processes and threads' % (
+            sweeps, many, *started), flush=True)
+        self.add('sweep_%d_volumes' % many, taken[1] / sweeps, 's',
                  taken[0] / 10)
 
     def _taken(self, interval, seconds=100):

@@ -27,9 +27,9 @@ class LocalClones(attach.Attach):
                 seconds.append(self._local_clone(size, mib))
         seconds = {size: statistics.median(each)
                    for size, each in taken.items()}
-        self.add('birth_%dGiB_over_%dGiB' % (large, small), seconds[large],
-                 's', seconds[small])
-        self.add('birth_%dGiB' % large, seconds[large], 's',
+        self.add('local_clone_%dGiB_over_%dGiB' % (large, small),
+                 seconds[large], 's', seconds[small])
+        self.add('local_clone_%dGiB' % large, seconds[large], 's',
                  self.generic(large))
 
     def _local_clone(self, size, mib):

@@ -7,38 +7,37 @@ from typing import Any
 import list_table
 
 _READS, _WRITES = '4 KiB random reads', '4 KiB synchronous random writes'
-_ALONE, _NO_COPY = 'copying, no guest at work', 'a copy of 1 MiB/s'
-_WAITS = {'write': 'a write to what is local',
-          'first_write': 'a first write to what is not',
-          'read': 'a read of what is local',
-          'remote_read': 'a read of what is not'}
+_ALONE, _NO_COPY = 'copy without a guest', 'copy of 1 MiB/s'
+_WAITS = {'write': 'write to a local region',
+          'first_write': 'first write to a region not yet copied',
+          'read': 'read of a local region',
+          'remote_read': 'read of a region not yet copied'}
 #: Of a guest on the node to which its volume is copied.
 _BESIDE_A_GUEST = {
     'hydration_beside_guest': (
-        'copying beside 50 synchronous writes a second', _ALONE),
+        'copy beside 50 synchronous writes a second', _ALONE),
     'hydration_beside_busy_guest': (
-        'copying beside 8 reads and writes at a time', _ALONE),
+        'copy beside 8 concurrent reads and writes', _ALONE),
     'hydration_beside_deep_guest': (
-        'copying beside 32 reads and writes at a time', _ALONE),
+        'copy beside 32 concurrent reads and writes', _ALONE),
     **{'guest_%s_%s_beside_copy' % (what, which): (
         '%s, %sth percentile' % (words, which[1:]), _NO_COPY)
        for what, words in _WAITS.items()
        for which in ('p95', 'p99')},
-    'busy_guest_iops': ('8 reads and writes (70 to 30) at a time', _NO_COPY),
-    'busy_guest_p99': ('these, 99th percentile', _NO_COPY)}
+    'busy_guest_iops': ('8 concurrent reads and writes (70 to 30)', _NO_COPY),
+    'busy_guest_p99': ('the same, 99th percentile', _NO_COPY)}
 
 #: Chapter: figure: what it is, what it is compared with.
 CHAPTERS: dict[str, dict[str, tuple[str, str]]] = {
     'A volume at rest': {
-        'randread_4k_handle': (_READS, 'the LV beneath'),
-        'syncwrite_4k_handle': (_WRITES, 'the LV beneath'),
+        'randread_4k_handle': (_READS, 'the LV alone'),
+        'syncwrite_4k_handle': (_WRITES, 'the LV alone'),
         'service_memory': ('memory of the volume service',
                            "the stock LVM driver's"),
         'service_memory_beside_moves': (
-            'memory of the volume service while 20 volumes move',
-            'before they do'),
-        'look_1000_volumes': (
-            'processor time of a periodic check of a node with 1000 volumes',
+            'memory of the volume service during 20 moves', 'before them'),
+        'sweep_1000_volumes': (
+            'processor time of a sweep of a node with 1000 volumes',
             'with ten')},
     'An attach on the other node': {
         **{'attach_%dGiB' % size: (
@@ -50,103 +49,102 @@ CHAPTERS: dict[str, dict[str, tuple[str, str]]] = {
             'an attach until the caller has the path',
             'the same steps of LVM, device-mapper and iSCSI by bare scripts'),
         'processes_over_floor': (
-            'processes and threads that the two nodes start meanwhile',
+            'processes and threads started on the two nodes',
             'for the scripts'),
-        'attach_beside_20_moves': ('while 20 volumes move', 'while none does'),
-        'birth_16GiB': (
-            'a volume of 16 GiB from a snapshot that is on the other node, '
-            'until its first correct read',
+        'attach_beside_20_moves': ('during 20 moves', 'without moves'),
+        'local_clone_16GiB': (
+            'volume of 16 GiB made of a snapshot on the other node, to its '
+            'first correct read',
             "the stock driver's migration, then an attach"),
-        'birth_16GiB_over_1GiB': ('the same', 'one of 1 GiB with as much '
-                                  'data')},
+        'local_clone_16GiB_over_1GiB': (
+            'the same', 'volume of 1 GiB with the same data')},
     'Parts of an attach on the other node': {
-        'attach_in_' + part: (what, 'all of it') for part, what in {
-            'lvm': 'LVM, and what of the source was never written',
+        'attach_in_' + part: (what, 'the whole attach') for part, what in {
+            'lvm': 'LVM, and the map of the holes',
             'devices': 'device-mapper, flushes, a first read',
-            'iscsi_login': 'the log-in to the source',
-            'target': 'the iSCSI target',
-            'database': 'the database',
-            'driver': 'the driver itself, and its messages to the other node',
+            'iscsi_login': 'login to the source',
+            'target': 'iSCSI target',
+            'database': 'database',
+            'driver': 'the driver itself, and its calls to the other node',
             'cinder': "Cinder's API and services, and the message bus"
         }.items()},
     'A copy alone': {
         'hydration_over_raw_iscsi': (
-            'copying', 'a sequential read of the same device over iSCSI'),
+            'copy', 'sequential read of the same device over iSCSI'),
         'hydration_over_dd': (
-            'copying', 'two processes of dd, one reading over iSCSI, the '
-            'other writing what it reads to a new LV'),
+            'copy', 'two processes of dd, from the iSCSI disk to a new '
+            'LV'),
         'hydration_over_kernel_defaults': (
-            'copying', "dm-clone's default settings"),
+            'copy', "dm-clone's default settings"),
         'sparse_move_10_percent': (
-            'a whole move of a volume of 16 GiB of which a tenth was '
-            'written',
-            'of one that was written whole'),
-        'sparse_move_10_percent_on_wire': ('the same, what is transferred',
-                                           'the same')},
+            'whole move of a volume of 16 GiB, a tenth of it written',
+            'all of it written'),
+        'sparse_move_10_percent_on_wire': (
+            'data transferred in this move', 'all of it written')},
     'A copy beside a guest': {
         **{name + suffix: (what + mark, beside)
            for suffix, mark in (
                ('', ''), ('_at_full_speed', ', ``localclone_pace = full``'))
            for name, (what, beside) in _BESIDE_A_GUEST.items()},
         'guest_write_p99_over_plain': (
-            'a write to what is local, 99th percentile',
-            'the same guest, and no copy ever'),
+            'write to a local region, 99th percentile',
+            'the same guest without a copy'),
         'guest_first_write_p99_over_plain': (
-            'a first write to what is not, 99th percentile',
-            'the same guest, and no copy ever'),
+            'first write to a region not yet copied, 99th percentile',
+            'the same guest without a copy'),
         'writes_lost_over_a_whole_move': (
-            'synchronous writes, one after the other, that a copy has kept a '
-            'guest from until its end, at the pace ``full``',
-            'a copy with 32 regions in flight, 8 in a request'),
+            'synchronous writes in sequence lost by a guest during a whole '
+            'copy, at the pace ``full``',
+            'copy with 32 regions in flight, 8 in a request'),
         'writes_lost_yielding': (
             'the same at the pace ``yield``', 'the same'),
         'writes_lost_yielding_over_full': (
-            'synchronous writes, one after the other, that a copy at the pace '
-            '``yield`` has kept a guest from until its end',
-            'a copy at the pace ``full``'),
-        'follow_pause_ms': (
-            'longest gap of a guest that reads once a millisecond when its '
-            'volume begins to follow it', 'of the same reader at rest'),
-        'follow_pause_holes_ms': (
-            'and afterwards, when what was never written is left out',
-            'of the same reader at rest')},
+            'synchronous writes in sequence lost by a guest during a whole '
+            'copy, at the pace ``yield``', 'at the pace ``full``'),
+        'deferred_move_pause_ms': (
+            'longest gap of a reader (a read each millisecond) when a '
+            'deferred move maps its handle to the clone',
+            'the same reader at rest'),
+        'deferred_move_pause_holes_ms': (
+            'the same when the holes are discarded',
+            'the same reader at rest')},
     'A live migration with two volumes': {
         'live_migration_' + figure: (what, 'volumes of the stock driver')
         for figure, what in {
-            'downtime': 'the guest stands still',
-            'seconds': 'all of it, as Nova has it',
-            'downtime_back_at_once': 'at once back: the guest stands still',
-            'seconds_back_at_once': 'at once back: all of it'}.items()},
+            'downtime': 'standstill of the guest',
+            'seconds': "the whole migration, by Nova's record",
+            'downtime_back_at_once': (
+                'a second migration back at once: standstill of the guest'),
+            'seconds_back_at_once': 'the whole of this migration'}.items()},
     'Back to a home that has kept its data (bare scripts)': {
         'return_of_what_changed': (
-            'copying what has changed, a 64th of a volume',
-            'copying all of it'),
-        'return_of_what_changed_on_wire': ('the same, what is transferred',
-                                           'the same')},
+            'copy of the changed data, a 64th of a volume',
+            'copy of the whole volume'),
+        'return_of_what_changed_on_wire': (
+            'data transferred in this copy', 'copy of the whole volume')},
     'IPsec between the nodes': {
         'link_%s_%s' % (figure, cipher): (
             '%s, %s' % (what, words), 'clear text')
         for cipher, words in (('aes', 'AES-256-GCM'),
                               ('chacha', 'ChaCha20-Poly1305'))
         for figure, what in (
-            ('copy', 'copying'),
-            ('attach', 'an attach on the other node'),
-            ('first_attach', 'the first attach after the start of '
+            ('copy', 'copy'),
+            ('attach', 'attach on the other node'),
+            ('first_attach', 'first attach after the start of '
              'strongSwan'))},
     'Encryption by the driver': {
         'randread_4k_encrypted': (
-            _READS, 'the same cipher put on an LV by hand'),
+            _READS, 'the same cipher on a plain LV'),
         'randread_4k_encrypted_over_plain': (
-            _READS, 'a volume that is not encrypted'),
+            _READS, 'volume without encryption'),
         'syncwrite_4k_encrypted': (
-            _WRITES, 'the same cipher put on an LV by hand'),
+            _WRITES, 'the same cipher on a plain LV'),
         'syncwrite_4k_encrypted_over_plain': (
-            _WRITES, 'a volume that is not encrypted'),
-        'attach_encrypted': ('an attach where the volume is',
-                             'of one that is not encrypted'),
+            _WRITES, 'volume without encryption'),
+        'attach_encrypted': ('attach at home', 'volume without encryption'),
         'reencryption': ('re-encryption', 'cryptsetup alone'),
         'guest_write_p99_while_reencrypting': (
-            'a write of such a guest, 99th percentile', 'the same at rest')},
+            'write of a guest during it, 99th percentile', 'at rest')},
 }
 
 
@@ -162,7 +160,7 @@ def rst(kept: dict[str, dict[str, Any]]) -> list[str]:
     the bench were measured.
 
     :param kept: as ``lab.bench`` writes it
-    :raises KeyError: for a figure that nobody has described
+    :raises KeyError: for a figure without a description
     """
     rows = {row['name']: row for run in kept.values() for row in run['rows']}
     told = {name for names in CHAPTERS.values() for name in names}
