@@ -66,7 +66,7 @@ FAULTS = {
         'if row.name in node.lvm.lvs():', 'if False:'),
     'stale row: home written by Cinder': (
         'volumes.homes', 'correct',
-        'node.volumes.service_of(volume.id) != node.host', 'True'),
+        'if is_here else volume', 'if False else volume'),
     'clock: a node goes by its own': (
         'moves.remote_attachment', 'is_being_attached',
         'node.attachments.any_newer(\n'
