@@ -31,10 +31,11 @@ a new ``provider_location``, and the columns exchanged by the identity swap.
     commit, of the source afterwards. The cleanup after the move removes this
     LV
 ``provider_geometry``
-    the service host of the other node: of the source before the commit, of the
-    destination afterwards: the volume's home. The ``host`` in the volume's row
-    is the home for Cinder, but Cinder may write a former home there: see
-    :mod:`cinder_localclone.volumes.homes`
+    the service host of the volume's home: of the source before the commit, of
+    the destination afterwards. It counts only if the volume's row names the
+    other node of the move, as Cinder may write a former home there: see
+    :mod:`cinder_localclone.volumes.homes`. Otherwise the row counts, because
+    ``cinder-manage volume update_host`` changes nothing but ``host``
 
 A move of an available volume *holds* the volume, unless an attach has
 requested it. From the creation of the record to the commit or the failure of
@@ -141,7 +142,7 @@ def decode(record: Any, volume: Any | None, own_lv: str) -> state.Move:
     :raises InvalidToken: if the record can't be understood
     """
     committed = is_committed(record)
-    ends = names.service_host(record.host), home_of(record)
+    ends = names.service_host(record.host), home_of(record, volume)
     source, destination = ends if committed else reversed(ends)
     if committed:
         source_lv, destination_lv = record.name, own_lv
@@ -160,10 +161,15 @@ def decode(record: Any, volume: Any | None, own_lv: str) -> state.Move:
         asked_by=asked_by(record))
 
 
-def home_of(record: Any) -> str:
-    """Return the service host of the volume's home, by the move itself."""
-    home: str = record.provider_geometry
-    return home
+def home_of(record: Any, volume: Any | None) -> str:
+    """Return the service host of the volume's home during a move.
+
+    :param volume: the row of the volume; None if it is gone
+    """
+    recorded: str = record.provider_geometry
+    named = names.service_host(volume.host) if volume is not None else ''
+    return recorded if named in (
+        '', names.service_host(record.host)) else named
 
 
 def note_home(record: Any, host: str) -> None:
@@ -178,11 +184,6 @@ def is_committed(record: Any) -> bool:
     record names the LV of the source.
     """
     return bool(record.name_id != record.id)
-
-
-def is_over(record: Any) -> bool:
-    """Return whether nothing but a cleanup is left of a move."""
-    return phase_word(record) in [phase.value for phase in state.OVER]
 
 
 def is_unchanged(record: Any, move: state.Move) -> bool:

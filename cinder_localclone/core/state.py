@@ -205,8 +205,8 @@ class Move:
     """A move, by its record in the database.
 
     A move with nothing left but a cleanup is a *pending cleanup*. It does not
-    keep the volume from moving again, so neither node may be the volume's home
-    any more.
+    keep the volume from moving again, so its other end may be the volume's
+    home no longer.
 
     Hosts are volume service hosts without the pool (``node1@localclone``). LV
     names are the names of the volume's LV on either node. After the delete of

@@ -241,8 +241,8 @@ class Attachment:
 class Volume(Row):
     """A volume with its attachments.
 
-    :param home_by_move: service host of the home, by the record of the move
-        that has made its LV; None: there is no such record (any more)
+    :param home_by_move: service host of the home, if its row names another by
+        mistake; by the record of the move that has made its LV
     """
 
     volume_attachment: tuple[Attachment, ...]
@@ -255,8 +255,8 @@ class Volume(Row):
 
     @property
     def is_misplaced(self) -> bool:
-        """Whether its row names another home than its move."""
-        return self.home != super().home
+        """Whether its row names another home, as its move tells."""
+        return self.home_by_move is not None
 
     @classmethod
     def of(cls, volume: Any) -> Self:

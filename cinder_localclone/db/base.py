@@ -130,8 +130,8 @@ def writer() -> Iterator[Session]:
 def volume(volume_id: str) -> Volume | None:
     """Return a volume with its attachments; None if the volume is gone.
 
-    It has its own transactions. The move that has made its LV tells its home:
-    see :mod:`.volumes.homes`.
+    It has its own transactions. If its row names a former home, the move that
+    has made its LV tells the home: see :mod:`.volumes.homes`.
     """
     found = cinder_volume(volume_id)
     if found is None:
@@ -140,8 +140,8 @@ def volume(volume_id: str) -> Volume | None:
     if read.name_id == read.id:
         return read  # it has never moved
     with reader() as session:
-        return dataclasses.replace(
-            read, home_by_move=home_by_move(session, read.name_id))
+        home = home_by_move(session, read)
+    return dataclasses.replace(read, home_by_move=home) if home else read
 
 
 def cinder_volume(volume_id: str) -> core_objects.Volume | None:
@@ -218,7 +218,7 @@ def is_misplaced(session: Session, row: Row, host: str) -> bool:
             or row.status in statuses.BEING_CREATED
             or row.migration_status not in statuses.NO_MIGRATION):
         return False
-    home = home_by_move(session, row.name_id)
+    home = home_by_move(session, row)
     if home is not None:
         return home == host
     service = service_row(session, host)
@@ -268,21 +268,21 @@ def records_of(session: Session, volume_id: str) -> typing.Any:
         migration_status=move_record.target(volume_id))
 
 
-def home_by_move(session: Session, name_id: str) -> str | None:
-    """Return the service host of the node with the LV of a committed move.
+def home_by_move(session: Session, row: Row) -> str | None:
+    """Return the service host of a home, if its row names another by mistake.
 
-    :param name_id: the id in the name of the LV: that of the move record
-    :returns: None if no committed move has made this LV, or its record is gone
+    The move that has made the LV of the row tells it: see
+    :mod:`.volumes.homes`.
+
+    :param row: of a volume, or a value of it
+    :returns: None if the row is right, as far as moves tell
     """
-    record = records(session).filter_by(id=name_id).first()
-    return move_record.home_of(record) if record is not None and (
-        move_record.is_committed(record)) else None
-
-
-def is_elsewhere(session: Session, row: Row) -> bool:
-    """Return whether a volume's row names another host than its move."""
-    return home_by_move(session, row.name_id) not in (
-        None, names.service_host(row.host))
+    record = None if row.name_id == row.id else records(session).filter_by(
+        id=row.name_id).first()
+    if record is None or not move_record.is_committed(record):
+        return None
+    home = move_record.home_of(record, row)
+    return None if home == names.service_host(row.host) else home
 
 
 def to_move(record: Row, row: Row | None) -> state.Move:

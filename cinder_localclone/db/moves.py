@@ -84,38 +84,6 @@ class Moves(records.Moves):
 
     # -- changing
 
-    def note_new_name(self, host: str,
-                      is_renamed: Callable[[str, str, str], bool]) -> None:
-        with base.reader() as session:
-            found = [record for record in base.records(session)
-                     if host not in (move_record.home_of(record),
-                                     names.service_host(record.host))]
-            rows = {row.id: row for row in session.query(
-                base.models.Volume).filter_by(deleted=False).filter(
-                    base.models.Volume.id.in_(
-                        {move_record.volume_of(record) for record in found}),
-                    base.has_home(host))}
-            renamed = [
-                (move_record.home_of(record), row.id, row.name, record.id)
-                for record in found
-                if (row := rows.get(move_record.volume_of(record)))
-                and _tells_home(record, row)]
-        for home, volume_id, lv, move_id in renamed:
-            if is_renamed(home, volume_id, lv):
-                self._note_home(volume_id, lv, move_id, host)
-
-    @staticmethod
-    @base.retried
-    def _note_home(volume_id: str, lv: str, move_id: str, host: str) -> None:
-        with base.writer() as session:
-            found = {key: base.volume_row(session, key, lock=True)
-                     for key in sorted((volume_id, move_id))}
-            row, record = found[volume_id], found[move_id]
-            if row is not None and record is not None and (
-                    names.service_host(row.host), row.name) == (host, lv) and (
-                        _tells_home(record, row)):
-                move_record.note_home(record, host)
-
     @base.retried
     def begin(self, volume: Volume, host: str, event: state.Event,
               geometry: state.Geometry, locate: Callable[[str], str],
@@ -128,7 +96,7 @@ class Moves(records.Moves):
             row = base.volume_row(session, volume.id, lock=True)
             if (row is None or base.is_moving(session, row)
                     or row.host != volume.host
-                    or base.is_elsewhere(session, row)
+                    or base.home_by_move(session, row) is not None
                     or not Row.of(row).may_move(asked_by)):
                 raise exceptions.StaleMove(volume=volume.id)
             service = base.service_row(session, host)
@@ -175,7 +143,7 @@ class Moves(records.Moves):
                         move.source, move.source_lv)
                     or move_record.has_lost_hold(volume, record)):
                 raise exceptions.StaleMove(volume=move.volume_id)
-            self._swap(volume, record)
+            self._swap(volume, record, move.source)
             move_record.give_back(volume, record)
             return base.to_move(record, volume)
 
@@ -185,9 +153,11 @@ class Moves(records.Moves):
             state.Event.DESTINATION_DETACHED, move.committed)
         with base.writer() as session:
             volume, record = self._locked(session, move)
-            if volume is None or volume.name_id != record.id:
+            if (volume is None or volume.name_id != record.id
+                    or move_record.home_of(record, volume)
+                    != move.destination):
                 raise exceptions.StaleMove(volume=move.volume_id)
-            self._swap(volume, record)
+            self._swap(volume, record, move.destination)
             move_record.enter(record, token)
             return base.to_move(record, volume)
 
@@ -196,6 +166,7 @@ class Moves(records.Moves):
         move.token.after(event, move.committed)
         with base.writer() as session:
             volume, record = self._locked(session, move)
+            self._correct_home(session, volume, record)
             record.update({
                 **move_record.ended(), 'deleted': True,
                 'deleted_at': timeutils.utcnow()})
@@ -204,13 +175,23 @@ class Moves(records.Moves):
                 volume.migration_status = 'success'
 
     @staticmethod
-    def _swap(volume: base.Row, record: base.Row) -> None:
+    def _correct_home(session: base.Session, volume: base.Row | None,
+                      record: base.Row) -> None:
+        """Correct a home that was written late, before its record ends."""
+        if volume is not None and volume.name_id == record.id:
+            home = move_record.home_of(record, volume)
+            if base.is_misplaced(session, volume, home):
+                base.set_home(session, volume, base.with_pool(volume, home))
+
+    @staticmethod
+    def _swap(volume: base.Row, record: base.Row, home: str) -> None:
+        """:param home: service host of the home before the swap"""
         backing = volume.name_id
         volume._name_id = None if record.name_id == volume.id else (
             record.name_id)
         record._name_id = None if backing == record.id else backing
         # The record gets this host: it must not be one that was written late.
-        volume.host = base.with_pool(volume, move_record.home_of(record))
+        volume.host = base.with_pool(volume, home)
         for column in SWAPPED:
             old = getattr(volume, column)
             setattr(volume, column, getattr(record, column))
@@ -230,14 +211,3 @@ class Moves(records.Moves):
                  for key in sorted((move.volume_id, move.move_id))}
         return found[move.volume_id], base.unchanged_row(
             move, found[move.move_id])
-
-
-def _tells_home(record: base.Row, row: base.Row) -> bool:
-    """Return whether a move record tells where the LV of a volume's row is.
-
-    A committed move tells it as long as the row names the LV made by this
-    move.
-    """
-    if move_record.is_committed(record):
-        return bool(row.name_id == record.id)
-    return not move_record.is_over(record)

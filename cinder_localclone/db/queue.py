@@ -43,7 +43,8 @@ class Queue(records.Queue):
             return [copies.Entry(
                 move_id=move_records[row.id].id, volume_id=row.id,
                 source=names.service_host(move_records[row.id].host),
-                destination=move_record.home_of(move_records[row.id]),
+                destination=move_record.home_of(
+                    move_records[row.id], row),
                 attached=row.id in attached,
                 migrating=len(attached.get(row.id, ())) > 1,
                 awaited=row.id in awaited,

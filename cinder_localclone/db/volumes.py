@@ -128,7 +128,7 @@ class Volumes(records.Volumes):
         with base.reader() as session:
             model = base.models.Volume
             moved = [record.id for record in base.records(session)
-                     if move_record.home_of(record) == host]
+                     if move_record.home_of(record, None) == host]
             found = session.query(model).filter_by(deleted=False).filter(
                 model._name_id.in_(moved)).all()
             service = base.service_row(session, host)

@@ -184,7 +184,8 @@ def _drop(node: Node, volume_id: str) -> None:
     """
     volume = node.volumes.volume(volume_id)
     if (volume is None or not volume.host or volume.home == node.host
-            or node.moves.move_of(volume_id) is not None):
+            or node.moves.move_of(volume_id) is not None
+            or volume.name in node.lvm.lvs()):  # the row may be wrong
         return
     home = volume.home
     if rpc.call_at(home, has_backup, node, volume_id):

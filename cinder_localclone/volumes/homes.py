@@ -9,19 +9,16 @@ contents. It overwrites the home if a move was committed, or rolled back,
 meanwhile: the row then names a node without the volume. No status prevents
 this; a detach overwrites "retyping" (``volume_detached`` in cinder/db/api.py).
 
-The record of a committed move tells where the LV is that the row names: see
-:attr:`.Volume.home`. After the end of the move there is no record, and
-``service_uuid`` tells the home; a retype leaves it alone. A node corrects the
-rows of volumes at home there, by the record, or by its service and the LV of
-the row. After the copy of a disk, another node may have an LV of the same
-name. It takes no home, because no row names its service.
+While the move has a record, a row that names its source after the commit is
+wrong: see :attr:`.Volume.home`. After the end of the move, ``service_uuid``
+tells the home; a retype leaves it alone. A node corrects the rows of volumes
+at home there, by the record, or by its service and the LV of the row. After
+the copy of a disk, another node may have an LV of the same name. It takes no
+home, because no row names its service.
 
-A node leaves the rows of other homes alone. The host in a record may be out of
-date: ``cinder-manage volume update_host`` changes the rows only, and the
-renamed node its records: see :func:`note_new_name`.
+A row with a third host is believed: ``cinder-manage volume update_host`` has
+written the new name of a node.
 """
-
-import functools
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
@@ -43,22 +40,6 @@ def correct(node: Node, volume: Volume) -> Volume | None:
         node.volumes.service_of(volume.id) == node.host
         and has_lv(node, volume.id, volume.name))
     return nodes.correct_home(node, volume) if is_here else volume
-
-
-def note_new_name(node: Node) -> None:
-    """Record this node's new name in the moves of its volumes.
-
-    Until then the renamed node is no end of these moves, and leaves their
-    devices alone. A former home, written late into a row, is no new name: the
-    home in the record is alive, or its node has stopped and this one lacks the
-    LV.
-
-    :raises LocalCloneError: if the LVs can't be listed
-    """
-    alive = functools.cache(node.services.alive_by_host)
-    node.moves.note_new_name(
-        node.host, lambda home, volume_id, lv: not alive().get(home)
-        and has_lv(node, volume_id, lv))
 
 
 @rpc.method('has_lv', rpc.ANY, prompt=True)

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 import dataclasses
 import functools
 
-from oslo_log import log as logging
-
 from cinder_localclone.core import copies
 from cinder_localclone.core import events
 from cinder_localclone.core import exceptions
@@ -40,8 +38,6 @@ from cinder_localclone.volumes import migrate
 from cinder_localclone.volumes import quick_check
 from cinder_localclone.volumes import repair
 from cinder_localclone.volumes import uncommitted
-
-LOG = logging.getLogger(__name__)
 
 
 class Reconciler:
@@ -336,11 +332,6 @@ class Reconciler:
         :param moves: whether to include moves, which may wait for peers
         """
         self.seen, self._is_remote = None, False  # this may fail
-        try:  # first, for the moves that are read next
-            homes.note_new_name(self.node)
-        except exceptions.LocalCloneError:
-            LOG.exception('A new name of this node was not recorded in all '
-                          'its moves, will retry.')
         recorded = self.node.moves.moves_of(self.node.host)
         # Finished moves need nothing from a volume at rest.
         moving = {move.volume_id for move in recorded if not move.is_over}

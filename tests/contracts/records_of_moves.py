@@ -204,8 +204,8 @@ class Contract(records_bench.Contract):
     def test_pending_cleanups__a_volume_that_moved_on(self):
         drained = self.end(self.moves.commit(self.begin()))
         self.moves.commit(self.begin(C))
-        self.assertEqual(
-            [drained], self.moves.pending_cleanups(self.volume))
+        left, = self.moves.pending_cleanups(self.volume)
+        self.assertEqual(dataclasses.replace(drained, destination=C), left)
 
     def test_moves_of__both_ends(self):
         self.assertEqual([], self.moves.moves_of(A))
@@ -213,10 +213,10 @@ class Contract(records_bench.Contract):
         for host, found in ((A, [move]), (B, [move]), (C, [])):
             self.assertEqual(found, self.moves.moves_of(host))
 
-    def test_moves_of__a_volume_that_moved_on(self):
+    def test_moves_of__where_the_volume_is_now(self):
         drained = self.end(self.moves.commit(self.begin()))
         last = self.moves.commit(self.begin(C))
-        for host, ids in ((A, {drained}), (B, {drained, last}), (C, {last})):
+        for host, ids in ((A, {drained}), (B, {last}), (C, {drained, last})):
             self.assertEqual(
                 {each.move_id for each in ids},
                 {each.move_id for each in self.moves.moves_of(host)})
@@ -234,35 +234,64 @@ class Contract(records_bench.Contract):
                 found.committed, found.source, found.destination))
         self.assertEqual(1, len(self.moves.moves_of(B)))
 
-    @ddt.data(B, C)
-    def test_get_move__a_home_that_was_written_late(self, late):
+    def test_get_move__a_home_that_was_written_late(self):
         move = self.begin()
-        self.put(host=late + '#p', service_uuid=self.rows.services[late])
+        self.put(host=B + '#p', service_uuid=self.rows.services[B])
         found = self.moves.get_move(move.move_id)
         self.assertEqual((False, A, B), (
             found.committed, found.source, found.destination))
 
-    @ddt.data({'migration_status': 'migrating'}, {'service_uuid': None},
-              {'host': C + '#p'})
+    @ddt.data({'migration_status': 'migrating'}, {'service_uuid': None})
     def test_move_of__a_home_that_was_written_late(self, values):
         self.moves.commit(self.begin())
         self.put(**{'host': A + '#p', **values})
         self.assertEqual(B, self.moves.move_of(self.volume).destination)
 
-    @ddt.data(A, C)
-    def test_volume__a_home_that_was_written_late(self, late):
+    def test_volume__a_home_that_was_written_late(self):
         """The move that has made the LV tells where it is."""
         move = self.moves.commit(self.begin())
         self.assertFalse(self.row().is_misplaced)
-        self.put(host=late + '#p', service_uuid=self.rows.services[late])
+        self.put(host=A + '#p', service_uuid=self.rows.services[A])
         for change in (lambda: None, lambda: self.end(move)):
             change()
-            self.assertEqual((B, True, late + '#p'), (
+            self.assertEqual((B, True, A + '#p'), (
                 self.row().home, self.row().is_misplaced, self.row().host))
-        self.moves.finish(self.moves.get_move(move.move_id),
-                          Event.SOURCE_REMOVED)
-        self.assertEqual((late, False), (
+
+    @ddt.data({}, {'migration_status': 'migrating'})
+    def test_finish__a_home_that_was_written_late(self, values):
+        """Its record is the last to know, unless Cinder is at work."""
+        drained = self.end(self.moves.commit(self.begin()))
+        self.put(host=A + '#p', service_uuid=self.rows.services[A], **values)
+        self.moves.finish(drained, Event.SOURCE_REMOVED)
+        home = A if values else B
+        self.assertEqual(
+            (home + '#p', self.rows.services[home], False),
+            (*self.told('host', 'service_uuid'), self.row().is_misplaced))
+
+    def test_finish__a_volume_that_moved_on(self):
+        drained = self.end(self.moves.commit(self.begin()))
+        self.moves.commit(self.begin(C))
+        self.moves.finish(drained, Event.SOURCE_REMOVED)
+        self.assertEqual(C + '#p', self.told('host'))
+
+    @ddt.data(False, True)
+    def test_move_of__a_home_with_a_new_name(self, committed):
+        """By ``cinder-manage volume update_host``."""
+        move = self.begin(event=Event.LIVE_MOVE_BEGUN)
+        if committed:
+            move = self.moves.commit(move)
+        self.put(host=C + '#p')
+        move = dataclasses.replace(move, **{
+            'destination' if committed else 'source': C})
+        self.assertEqual(move, self.moves.move_of(self.volume))
+        self.assertEqual([move], self.moves.moves_of(C))
+        self.assertEqual((C, False), (
             self.row().home, self.row().is_misplaced))
+        move = (self.moves.roll_back if committed else self.moves.commit)(move)
+        self.assertEqual(
+            (A, C, A) if committed else (C, B, B),
+            (move.source, move.destination, self.row().home))
+        self.assertEqual(C, move.cleanup_node)
 
     def test_volume__a_home_before_the_commit(self):
         self.begin()
@@ -277,98 +306,10 @@ class Contract(records_bench.Contract):
         self.assertEqual((C, False), (
             self.row().home, self.row().is_misplaced))
 
-    @ddt.data(False, True)
-    def test_note_new_name__of_a_home(self, committed):
-        move = self.begin()
-        if committed:
-            move = self.moves.commit(move)
-        self.nothing(self.moves.note_new_name, C, self.fail)
-        self.put(host=C + '#p')
-        self.nothing(self.moves.note_new_name, C, lambda *found: False)
-        asked = []
-        self.moves.note_new_name(
-            C, lambda *found: asked.append(found) or True)
-        self.assertEqual(
-            [(B if committed else A, self.volume, self.told('name'))], asked)
-        found = self.moves.get_move(move.move_id)
-        self.assertEqual(dataclasses.replace(move, **{
-            'destination' if committed else 'source': C}), found)
-        self.nothing(self.moves.note_new_name, C, self.fail)
-
-    @ddt.data(False, True)
-    def test_note_new_name__of_the_other_end(self, committed):
-        move = self.begin()
-        if committed:
-            self.moves.commit(move)
-        for late in (A, B):
-            self.put(host=late + '#p')
-            self.nothing(self.moves.note_new_name, late, self.fail)
-
     def test_begin__a_home_that_was_written_late(self):
         self.end(self.moves.commit(self.begin()))
         self.put(host=A + '#p')
         self.refused(exceptions.StaleMove, self.begin, C)
-
-    def test_note_new_name__of_a_volume_elsewhere_or_gone(self):
-        """The node does not even list its LVs."""
-        self.moves.commit(self.begin())
-        for host in (A, B, 'c@other'):
-            self.put(host=host + '#p')
-            self.nothing(self.moves.note_new_name, C, self.fail)
-        self.put(host=C + '#p')
-        self.rows.destroy(self.volume)
-        self.nothing(self.moves.note_new_name, C, self.fail)
-
-    def test_note_new_name__of_moves_that_are_over(self):
-        failed = self.end(self.begin(), Event.FAILED)
-        drained = self.end(self.moves.commit(self.begin()))
-        self.put(host=C + '#p')
-        self.moves.note_new_name(C, lambda *lv: True)
-        self.assertEqual(A, self.moves.get_move(failed.move_id).source)
-        self.assertEqual(dataclasses.replace(drained, destination=C),
-                         self.moves.get_move(drained.move_id))
-
-    def test_note_new_name__of_a_volume_with_another_lv(self):
-        self.moves.commit(self.begin())
-        self.put(host=C + '#p', name_id=NONE)
-        self.nothing(self.moves.note_new_name, C, self.fail)
-
-    @ddt.data(*itertools.product(
-        (False, True), ('moved', 'another LV', 'over', 'gone', 'finished')))
-    @ddt.unpack
-    def test_note_new_name__changed_meanwhile(self, committed, how):
-        """While the node lists its LVs."""
-        move = self.begin(event=Event.LIVE_MOVE_BEGUN)
-        if committed:
-            move = self.moves.commit(move)
-        self.put(host=C + '#p')
-        asked = []
-
-        def has_lv(*lv):
-            asked.append(lv)
-            if how == 'moved':
-                self.put(host=(B if committed else A) + '#p')
-            elif how == 'another LV':
-                self.put(name_id=NONE)
-            elif how == 'gone':
-                self.rows.destroy(self.volume)
-            elif how == 'over' and committed:
-                self.moves.roll_back(move)
-            else:
-                failed = self.end(move, *(
-                    (Event.SOURCE_DETACHED, Event.HYDRATED, Event.DRAINED)
-                    if committed else (Event.FAILED,)))
-                if how == 'finished':
-                    self.moves.finish(failed, Event.SOURCE_REMOVED if committed
-                                      else Event.DESTINATION_REMOVED)
-            return True
-        self.moves.note_new_name(C, has_lv)
-        self.assertEqual(1, len(asked))
-        found = self.moves.get_move(move.move_id)
-        if how == 'finished':
-            self.assertIsNone(found)
-        else:
-            self.assertEqual((A, B), (found.source, found.destination))
 
     def test_move_of__a_service_that_was_written_late(self):
         """Cinder writes that of the asked node when a creation ends."""
@@ -602,11 +543,15 @@ class Contract(records_bench.Contract):
         self.rows.destroy(self.volume)
         self.refused(exceptions.StaleMove, self.moves.roll_back, move)
 
-    @ddt.data(A, C)
-    def test_roll_back__a_home_that_was_written_late(self, late):
+    def test_roll_back__a_home_that_has_changed(self):
+        move = self.live()
+        self.put(host=C + '#p')
+        self.refused(exceptions.StaleMove, self.moves.roll_back, move)
+
+    def test_roll_back__a_home_that_was_written_late(self):
         """The record names the destination: the cleanup is there."""
         move = self.live()
-        self.put(host=late + '#p')
+        self.put(host=A + '#p')
         left = self.moves.roll_back(move)
         self.assertEqual((A + '#p', self.rows.services[A]),
                          self.told('host', 'service_uuid'))

@@ -50,11 +50,12 @@ class Contract(records_bench.Contract):
         self.assertEqual([], self.queue.copies(A))
 
     def test_copies__to_the_home_of_the_move(self):
-        """Cinder has written another over it."""
+        """Cinder has written the former over it."""
         self.moves.commit(self.begin())
-        self.put(host=C + '#p')
-        self.assertEqual((A, B), (self.entry().source,
-                                  self.entry().destination))
+        for named, home in ((A, B), (C, C)):
+            self.put(host=named + '#p')
+            self.assertEqual((A, home), (self.entry().source,
+                                         self.entry().destination))
 
     def test_copies__in_their_order(self):
         self.moves.commit(self.begin())
@@ -213,6 +214,14 @@ class Contract(records_bench.Contract):
         """An attach has moved it: its home's service migrates it."""
         self.moves.commit(self.begin())
         self.migrating()
+        self.check_ended(A, None, 'available', 'migrating')
+        self.check_ended(B, 'error', 'available', 'error')
+
+    def test_end_interrupted__a_home_that_was_written_late(self):
+        """No home is corrected until the migration has ended."""
+        self.end(self.moves.commit(self.begin()))
+        self.migrating()
+        self.put(host=A + '#p')
         self.check_ended(A, None, 'available', 'migrating')
         self.check_ended(B, 'error', 'available', 'error')
 
@@ -753,10 +762,10 @@ class Contract(records_bench.Contract):
         self.put(host=late + '#p', service_uuid=self.rows.services[service])
         return move
 
-    @ddt.data((A, A), (C, C), (A, C), (C, A), (A, B))
+    @ddt.data((A, A), (A, C), (A, B), (C, B))
     @ddt.unpack
     def test_volumes_with_wrong_host__by_its_move(self, late, service):
-        """The service in the row tells nothing then."""
+        """Or by the service, if it names neither node of the move."""
         move = self.late_by_move(late, service)
         for change in (lambda: None, lambda: self.end(move)):
             change()
@@ -786,7 +795,13 @@ class Contract(records_bench.Contract):
         self.assertEqual([],
                          self.nothing(self.volumes.volumes_with_wrong_host, B))
 
-    @ddt.data((A, A), (C, C), (A, C))
+    def test_volumes_with_wrong_host__with_a_new_name(self):
+        self.late_by_move(C, C)
+        for host in (A, B, C):
+            self.assertEqual([], self.nothing(
+                self.volumes.volumes_with_wrong_host, host))
+
+    @ddt.data((A, A), (A, C))
     @ddt.unpack
     def test_correct_home__by_its_move(self, late, service):
         self.late_by_move(late, service)
@@ -803,12 +818,10 @@ class Contract(records_bench.Contract):
             self.nothing(self.volumes.correct_home, self.row(), B))
 
     def test_correct_home__after_another_was_written(self):
-        """Whatever the wrong one was."""
         self.late_by_move(A, A)
         volume = self.row()
         self.put(host=C + '#p')
-        self.assertTrue(self.volumes.correct_home(volume, B))
-        self.assertEqual(B + '#p', self.told('host'))
+        self.assertFalse(self.nothing(self.volumes.correct_home, volume, B))
 
     def test_correct_home__with_its_pool(self):
         volume = self.late()

@@ -30,7 +30,7 @@ from tests.helpers import records_case
 from tests.helpers import remote_case
 from tests import world as worlds
 
-A, B, C, NEW = 'a@l', 'b@l', 'c@l', 'new@l'
+A, B, C, D, NEW = 'a@l', 'b@l', 'c@l', 'd@l', 'new@l'
 FAILED = exceptions.CommandFailed(command='lvremove', code=5, stderr='busy')
 #: What a simulated node keeps if it gets another name.
 KERNEL = ('disk', 'devices', 'exports', 'sessions', 'opened', 'backing',
@@ -105,6 +105,22 @@ class ForgetTest(ended_move_case.Base):
         self.assertEqual(C, names.service_host(volume.host))
         self.verify(world, volume, expected)
 
+    def test_former_home_with_a_pending_cleanup(self):
+        """The end of the cleanup ends the record that tells the home."""
+        world, volume, expected = self.begin()
+        self.complete(world, volume)
+        self.write(world, volume, expected, 2, 'new')
+        volume.status = 'available'
+        volume.host, volume.service_uuid = A + '#p', world.service_of(A)
+        for _time in range(2):
+            for step in forget.plan(
+                    world.nodes[C].make_database(), A, C + '#p',
+                    lambda move: None, callers.has_lv(world)):
+                if step.act:
+                    step.act()
+            self.assertEqual((B + '#p', 'available'),
+                             (volume.host, volume.status))
+
 
 class WorldTest(attach_case.Base):
 
@@ -163,15 +179,20 @@ class RenamedTest(ended_move_case.Base):
 
     def setUp(self):
         super().setUp()
-        self.world = worlds.World(hosts=(A, B, C, NEW))
+        self.world = worlds.World(hosts=(A, B, C, D, NEW))
         self.volume = self.world.create_volume(A)
         self.a, self.b, self.new = (
             self.world.nodes[each] for each in (A, B, NEW))
         self.new.gone = self.new.dead = True
+
+    def copy(self):
         self.a.move(self.volume, B)
         self.b.reconciler.reconcile(self.volume.id)
         self.b.write(self.volume.id, 1, 'new')
         self.volume.status = 'available'
+
+    def move(self):
+        return self.a.node.moves.move_of(self.volume.id)
 
     def update_host(self, forgotten=True):
         """The service is stopped, the rows are changed."""
@@ -181,12 +202,20 @@ class RenamedTest(ended_move_case.Base):
             each.host = each.host.replace(B, NEW)
         if forgotten:
             self.world.forgotten.add(B)
+        self.kept = {each: getattr(self.b, each) for each in KERNEL}
 
     def start(self):
         """The same kernel and disk, by the new name."""
         for each in KERNEL:
-            setattr(self.new, each, getattr(self.b, each))
+            setattr(self.new, each, self.kept[each])
         self.new.gone = self.new.dead = False
+
+    def start_another(self):
+        """Another machine has the old name."""
+        for each in KERNEL:
+            setattr(self.b, each, getattr(self.world.nodes[D], each))
+        self.b.gone = self.b.dead = False
+        self.world.forgotten.discard(B)
 
     def home(self):
         return self.a.node.volumes.volume(self.volume.id).home
@@ -194,42 +223,60 @@ class RenamedTest(ended_move_case.Base):
     @ddt.data((False, True), (True, True), (True, False))
     @ddt.unpack
     def test_copy_ends(self, source_first, forgotten):
+        self.copy()
         self.update_host(forgotten)
         if source_first:
             self.a.reconciler.reconcile_node()
-            self.assertEqual(NEW, names.service_host(self.volume.host))
+        self.assertEqual(NEW, self.home())
         self.start()
         self.new.reconciler.reconcile_node()
-        self.assertEqual(NEW, self.home())
+        self.assertEqual((NEW, NEW + '#p'), (self.home(), self.volume.host))
         self.world.settle()
-        self.assertIsNone(self.a.node.moves.move_of(self.volume.id))
+        self.assertIsNone(self.move())
         self.assertEqual('new', self.new.read(self.volume.id, 1))
         self.assertEqual({}, dict(self.a.lvs))
 
-    def test_lvs_can_not_be_listed(self):
-        """The rest of the sweep is done, and loses nothing of the move."""
+    def test_another_machine_with_the_old_name(self):
+        self.copy()
         self.update_host()
+        self.start_another()
+        self.b.reconciler.reconcile_node()
         self.start()
-        before = dict(self.new.devices), set(self.new.lvs)
-        with mock.patch('cinder_localclone.volumes.homes.has_lv',
-                        side_effect=FAILED):
-            self.new.reconciler.reconcile_node()
-        self.assertEqual(before, (dict(self.new.devices), set(self.new.lvs)))
         self.new.reconciler.reconcile_node()
-        self.assertEqual(NEW, self.home())
+        self.assertEqual(NEW, names.service_host(self.volume.host))
+        self.assertEqual('new', self.new.read(self.volume.id, 1))
+        self.assertEqual(NEW, self.move().destination)
 
-    def test_old_name_still_counts_as_alive(self):
-        """Its last heartbeat is a moment old: nothing is lost meanwhile."""
-        self.update_host(forgotten=False)
+    def test_another_machine_while_a_cleanup_is_pending(self):
+        self.copy()
+        self.b.hydrate()
+        self.a.gone = True
+        self.b.reconciler.reconcile(self.volume.id)
+        self.assertIsNone(self.move())
+        self.update_host()
+        self.start_another()
+        self.b.reconciler.reconcile_node()
         self.start()
-        self.b.dead = False
-        before = dict(self.new.devices), set(self.new.lvs)
+        self.a.gone = False
+        self.world.settle()
+        self.world.settle()
+        self.assertEqual(NEW, names.service_host(self.volume.host))
+        self.assertEqual('new', self.new.read(self.volume.id, 1))
+
+    def test_old_service_is_started_by_mistake(self):
+        self.copy()
+        self.update_host()
+        self.volume.service_uuid = None  # that of the removed service
+        self.b.gone = self.b.dead = False
+        self.world.forgotten.discard(B)
+        self.b.reconciler.reconcile_node()
+        self.b.stop(power=False)
+        self.b.gone = self.b.dead = True
+        self.world.forgotten.add(B)
+        self.start()
         self.new.reconciler.reconcile_node()
-        self.assertEqual(B, self.home())
-        self.assertEqual(before, (dict(self.new.devices), set(self.new.lvs)))
-        self.b.dead = True
-        self.new.reconciler.reconcile_node()
-        self.assertEqual(NEW, self.home())
+        self.world.settle()
+        self.assertEqual(NEW, names.service_host(self.volume.host))
 
     def forget(self, host):
         for step in forget.plan(
@@ -239,14 +286,38 @@ class RenamedTest(ended_move_case.Base):
                 step.act()
 
     def test_old_name_is_forgotten(self):
+        self.copy()
         self.update_host()
         self.start()
         self.forget(B)
         self.assertEqual((NEW + '#p', 'available'),
                          (self.volume.host, self.volume.status))
 
+    def test_old_name_is_forgotten_during_a_live_migration(self):
+        handle = names.handle(self.volume.id)
+        self.a.opened.add(handle)
+        self.attach(self.world, self.volume, B, live=True)
+        self.a.opened.discard(handle)
+        self.b.write(self.volume.id, 1, 'new')
+        self.assertIs(Phase.STARTING, self.move().phase)
+        self.update_host()
+        self.forget(B)
+        self.start()
+        self.new.reconciler.reconcile_node()
+        self.assertEqual(NEW, names.service_host(self.volume.host))
+        self.assertEqual('new', self.new.read(self.volume.id, 1))
+
+    def test_old_name_is_forgotten_after_a_home_was_written_late(self):
+        """The node that has the volume is asked; it lives by another name."""
+        self.copy()
+        self.volume.host = A + '#p'
+        self.update_host()
+        self.start()
+        self.forget(B)
+        self.assertEqual('available', self.volume.status)
+
     def test_new_name_is_forgotten(self):
-        """The node is lost before it has noted its name."""
+        self.copy()
         self.update_host()
         self.forget(NEW)
         self.assertEqual((C + '#p', 'error', C),

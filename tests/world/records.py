@@ -45,10 +45,6 @@ def _copied(record, **changes):
     return found
 
 
-def _home(move):
-    return move.destination if move.committed else move.source
-
-
 def _pool(host):
     return host.partition('#')[2]
 
@@ -84,14 +80,24 @@ class Base:
         """As it is recorded, with what the volume's row tells by now."""
         volume = self.world.volumes.get(move.volume_id)
         size = volume.size if volume else 0
+        home = self._home_in(move, volume)
         if move.committed:
-            return _copied(move, volume_gib=size)
-        return _copied(move, volume_gib=size,
+            return _copied(move, volume_gib=size, destination=home)
+        return _copied(move, volume_gib=size, source=home,
                        source_lv=volume.name if volume else '')
+
+    @staticmethod
+    def _home_in(move, row):
+        """A row that names the other end was written late."""
+        recorded, other = ((move.destination, move.source) if move.committed
+                           else (move.source, move.destination))
+        named = _service(row.host) if row else ''
+        return recorded if named in ('', other) else named
 
     def _home_by_move(self, row):
         move = self.world.move_records.get(row.name_id)
-        return move.destination if move and move.committed else None
+        home = self._home_in(move, row) if move and move.committed else None
+        return None if home == _service(row.host) else home
 
     def _is_misplaced(self, row, host):
         """Whether the row of a volume at home on a host names another."""
@@ -158,28 +164,6 @@ class SimMoves(Base, records.Moves):
         return [each for each in self._all()
                 if host in (each.source, each.destination)]
 
-    def note_new_name(self, host, is_renamed):
-        for move in self._all():
-            row = self._named_otherwise(move, host)
-            if row is None:
-                continue
-            lv = row.name
-            # Anything may happen while the LVs are listed.
-            if (is_renamed(_home(move), row.id, lv) and self._named_otherwise(
-                    self.world.move_records.get(move.move_id), host) is row
-                    and row.name == lv):
-                self._note_home(move, host)
-
-    def _named_otherwise(self, move, host):
-        """The row with this host of a move that tells another home."""
-        row = move and self.world.volumes.get(move.volume_id)
-        return row if (
-            row is not None
-            and host not in (move.source, move.destination)
-            and _service(row.host) == host
-            and (row.name_id == move.move_id if move.committed
-                 else not move.is_over)) else None
-
     def begin(self, volume, host, event, geometry, locate, auth, initiator,
               asked_by=state.Asked.ATTACH):
         move_id = str(uuid.uuid4())
@@ -188,7 +172,7 @@ class SimMoves(Base, records.Moves):
         row = self.world.volumes.get(volume.id)
         if (row is None or row.host != volume.host
                 or self._current(volume.id)
-                or self._home_by_move(row) not in (None, _service(row.host))
+                or self._home_by_move(row) is not None
                 or not row.may_move(asked_by)):
             raise exceptions.StaleMove(volume=volume.id)
         record = types.SimpleNamespace(
@@ -230,28 +214,38 @@ class SimMoves(Base, records.Moves):
                 or move_record.has_lost_hold(volume, record)):
             raise exceptions.StaleMove(volume=move.volume_id)
         left = volume.name
-        self._swap(volume, move.move_id, recorded.destination_lv)
+        self._swap(volume, move.move_id, recorded.destination_lv,
+                   move.source)
         move_record.give_back(volume, record)
-        return self._changed(recorded, committed=True, source_lv=left)
+        return self._changed(recorded, committed=True, source=move.source,
+                             source_lv=left)
 
     def roll_back(self, move):
         token = move.token.after(state.Event.DESTINATION_DETACHED,
                                  move.committed)
         recorded = self._check(move)
         volume = self.world.volumes.get(move.volume_id)
-        if volume is None or volume.name_id != move.move_id:
+        if (volume is None or volume.name_id != move.move_id
+                or self._home_in(recorded, volume) != move.destination):
             raise exceptions.StaleMove(volume=move.volume_id)
-        self._swap(volume, move.move_id, recorded.source_lv)
-        return self._changed(recorded, token=token, committed=False)
+        self._swap(volume, move.move_id, recorded.source_lv,
+                   move.destination)
+        return self._changed(recorded, token=token, committed=False,
+                             destination=move.destination)
 
     def finish(self, move, event):
         move.token.after(event, move.committed)
-        self._check(move)
+        recorded = self._check(move)
+        volume = self.world.volumes.get(move.volume_id)
+        if volume and volume.name_id == move.move_id:
+            home = self._home_in(recorded, volume)
+            if self._is_misplaced(volume, home):
+                volume.host = '%s#%s' % (home, _pool(volume.host))
+                self._take_service(volume, home)
         if move.cleanup_node == self.node.host:
             self._insist_gone(move, move.cleanup_lv)
         del self.world.move_records[move.move_id]
         del self.world.record_rows[move.move_id]
-        volume = self.world.volumes.get(move.volume_id)
         if (event is state.Event.SOURCE_REMOVED and volume
                 and not volume.is_migrated_by_cinder):
             volume.migration_status = 'success'
@@ -266,10 +260,9 @@ class SimMoves(Base, records.Moves):
             recorded, **values)
         return self._move(recorded.move_id)
 
-    def _swap(self, volume, move_id, lv):
+    def _swap(self, volume, move_id, lv, home):
         record = self.world.record_rows[move_id]
-        volume.host = '%s#%s' % (
-            _home(self.world.move_records[move_id]), _pool(volume.host))
+        volume.host = '%s#%s' % (home, _pool(volume.host))
         for column in SWAPPED:
             old = getattr(volume, column)
             setattr(volume, column, getattr(record, column))
@@ -543,7 +536,8 @@ class SimInterrupted(Base, records.Interrupted):
                   and move.asked_by is state.Asked.MIGRATION]
         if self._has_committed(row, moves, host):
             row.migration_status = 'success'
-        elif (_service(row.host) == host and not copied
+        elif ((self._home_by_move(row) or _service(row.host)) == host
+                and not copied
                 and row.attach_status != 'attached'):
             row.migration_status = 'error'
         else:

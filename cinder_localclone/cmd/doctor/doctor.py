@@ -360,7 +360,10 @@ def _unknown_lvs(backend: backends.Backend) -> Iterator[str]:
                 db.moves.move_of(volume_id)
             except exceptions.InvalidToken:
                 continue  # a forged tag may contain any text
-            yield name
+            # The row may name a former home, and this LV: see volumes.homes.
+            volume = db.volumes.volume(volume_id)
+            if volume is None or volume.name != name:
+                yield name
 
 
 def _peer(backend: backends.Backend, host: str, alive: bool,

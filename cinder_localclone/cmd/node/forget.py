@@ -161,11 +161,11 @@ def plan(db: records.Database, host: str, new_home: str,
         if (volume := db.volumes.volume(each.id)) is not None
         # Compared once more, because a step gives up a volume for good.
         and names.service_host(volume.host) == host]
-    known = db.services.alive_by_host()
     others = {volume.id: names.other_node(
-        volume.home if volume.is_misplaced and volume.home in known
+        volume.home if volume.is_misplaced
         else db.volumes.service_of(volume.id), host) for volume in volumes}
-    moves = db.moves.moves_of(host)
+    moves = [_with_home(move, others.get(move.volume_id))
+             for move in db.moves.moves_of(host)]
     steps = [step for move in moves
              for step in _of_move(db, host, move, copied)]
     current = {move.volume_id: move for move in moves if not move.is_over}
@@ -173,10 +173,21 @@ def plan(db: records.Database, host: str, new_home: str,
         move = current.get(volume.id)
         if not (move and _goes_back(move, host)):
             steps.append(
-                _of_other_home(db, volume, host, others[volume.id], has_lv)
+                _of_other_home(db, volume, others[volume.id], has_lv)
                 or _of_volume(db, volume, move, new_home))
     steps += _of_misplaced(db, host, new_home, has_lv)
     return steps + list(_of_snapshots(db, host))
+
+
+def _with_home(move: state.Move, home: str | None) -> state.Move:
+    """Return a move with its volume's home, if the row names another node.
+
+    The row tells the destination of a committed move.
+
+    :param home: by the service in the row; '' or None: as in the row
+    """
+    return (dataclasses.replace(move, destination=home)
+            if home and move.committed else move)
 
 
 def _goes_back(move: state.Move, host: str) -> bool:
@@ -237,19 +248,7 @@ def _not_copied(move: state.Move, percent: float | None) -> str:
     return 'data not yet copied (%.1f %%)' % (100 - percent)
 
 
-def _is_source(db: records.Database, volume: Volume, host: str) -> bool:
-    """Return whether a node is the source of the move that made a volume's LV.
-
-    Then the LV is not there, and the home in the move's record is no former
-    name of this node: nobody has to be asked.
-
-    :raises InvalidToken: if the record can't be read
-    """
-    move = db.moves.get_move(volume.name_id) if volume.is_misplaced else None
-    return move is not None and move.source == host
-
-
-def _of_other_home(db: records.Database, volume: Volume, host: str, home: str,
+def _of_other_home(db: records.Database, volume: Volume, home: str,
                    has_lv: Callable[[Volume, str], bool]
                    ) -> Step | None:
     """The step of a volume whose row names the node by mistake.
@@ -264,7 +263,7 @@ def _of_other_home(db: records.Database, volume: Volume, host: str, home: str,
         return None
     what = 'home of the volume (%s) by mistake' % volume.status
     try:
-        if not _is_source(db, volume, host) and not has_lv(volume, home):
+        if not (volume.is_misplaced or has_lv(volume, home)):
             return None
     except exceptions.LocalCloneError as exc:
         return Step(
@@ -283,7 +282,10 @@ def _leave(home: str, error: Exception) -> typing.NoReturn:
 
 def _correct_home(db: records.Database, volume: Volume, home: str) -> None:
     if not db.volumes.correct_home(volume, home):
-        raise exceptions.StaleMove(volume=volume.id)
+        found = db.volumes.volume(volume.id)
+        if found is None or names.service_host(found.host) != home:
+            raise exceptions.StaleMove(volume=volume.id)
+        # The end of a move's record, in an earlier step, has corrected it.
 
 
 def _of_misplaced(db: records.Database, host: str, new_home: str,
@@ -304,15 +306,36 @@ def _of_misplaced(db: records.Database, host: str, new_home: str,
         if move and _goes_back(move, host):
             continue  # _of_move has its step
         try:
-            if not _is_source(db, volume, named) and has_lv(volume, named):
-                continue  # only the service in the row or move is wrong
+            if not volume.is_misplaced and has_lv(volume, named):
+                continue  # only the service in the row is wrong
+            renamed = _with_lv(db, volume, host, has_lv)
         except exceptions.LocalCloneError as exc:
             yield Step(
                 volume_id, 'home of the volume (%s), unless it is at %s' % (
                     volume.status, named),
                 'unknown: %s' % exc, 'not changed')
             continue
-        yield _of_volume(db, volume, move, new_home)
+        if renamed:
+            yield Step(volume_id, 'home of the volume (%s)' % volume.status,
+                       NOTHING, 'not changed: it is at %s' % renamed)
+        elif move and move.committed and move.phase is Phase.STARTING:
+            yield _back(db, move)
+        else:
+            yield _of_volume(db, volume, move, new_home)
+
+
+def _with_lv(db: records.Database, volume: Volume, host: str,
+             has_lv: Callable[[Volume, str], bool]) -> str:
+    """Return the node with the LV of a volume; '' if no living node has it.
+
+    The lost node may live by another name.
+
+    :raises LocalCloneError: if a living node does not answer
+    """
+    return next((node for node, alive in
+                 sorted(db.services.alive_by_host().items())
+                 if alive and node != host and names.same_backend(node, host)
+                 and has_lv(volume, node)), '')
 
 
 def _of_volume(db: records.Database,

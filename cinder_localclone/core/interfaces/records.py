@@ -73,25 +73,10 @@ class Moves(abc.ABC):
     def moves_of(self, host: str) -> list[state.Move]:
         """Return all moves from or to a node, with pending cleanups.
 
-        A pending cleanup counts at both nodes of its move, wherever the volume
-        is by then. Records that can't be read are logged.
+        A pending cleanup counts at the node that has to clean up, and at the
+        present home of the volume. Records that can't be read are logged.
 
         :param host: service host of the node
-        """
-
-    @abc.abstractmethod
-    def note_new_name(self, host: str,
-                      is_renamed: Callable[[str, str, str], bool]) -> None:
-        """Record a node's new name in the moves of the volumes at home there.
-
-        A move record names the home itself. After ``cinder-manage volume
-        update_host`` the rows have the new name, and the records the old one.
-        A node that is the other end of a move is not its home.
-
-        :param host: service host of the node
-        :param is_renamed: ``is_renamed(home, volume_id, lv)``: whether a home
-            by the record is a former name of this node: it has the LV of the
-            volume
         """
 
     @abc.abstractmethod

@@ -94,12 +94,6 @@ class Calls(snapshot_records_case.Case):
         moving = self.moves.commit(self.begin())
         return lambda: self.moves.roll_back(moving)
 
-    def call_moves___note_home(self):
-        moving = self.moves.commit(self.begin())
-        self.put(host='c@l#p')
-        return lambda: self.moves._note_home(
-            self.volume.id, moving.destination_lv, moving.move_id, 'c@l')
-
     def call_moves__finish(self):
         moving = self.drain(self.moves.commit(self.begin()))
         return lambda: self.moves.finish(moving, Event.SOURCE_REMOVED)

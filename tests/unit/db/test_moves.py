@@ -106,11 +106,12 @@ class RecordsTest(Base):
             for same in ('token', 'committed', 'cleanup_node', 'cleanup_lv',
                          'location', 'auth', 'initiator'):
                 self.assertEqual(getattr(before, same), getattr(after, same))
-        # Each node learns of the moves from and to it.
-        for host, ends in ((A, [failed, drained]),
-                           (B, [failed, drained, last]), ('c@l', [last])):
-            self.assertEqual({move.move_id for move in ends}, {
-                move.move_id for move in self.moves.moves_of(host)})
+        # Each node learns of what it has to clean up, the home of all.
+        self.assertEqual({drained.move_id}, {
+            move.move_id for move in self.moves.moves_of(A)})
+        self.assertEqual({failed.move_id, last.move_id}, {
+            move.move_id for move in self.moves.moves_of(B)})
+        self.assertEqual(3, len(self.moves.moves_of('c@l')))
 
     def test_leftovers_end_while_a_later_move_goes_on(self):
         failed = self.moves.advance(self.begin(), Event.FAILED)

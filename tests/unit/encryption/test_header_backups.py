@@ -11,6 +11,7 @@ import testtools
 
 from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
+from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core import names
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import activate
@@ -116,6 +117,18 @@ class SweepTest(testtools.TestCase):
         self.node.crypt.backed_up_volumes.return_value = [HERE, MOVED]
         self.assertEqual(([], [MOVED]), self.sweep())
         self.node.peers.has_header_backup.assert_called_once_with(B, MOVED)
+
+    def test_kept_while_the_row_names_a_former_home(self):
+        """This has an older backup, and this node has the volume's LV."""
+        self.node.crypt.backed_up_volumes.return_value = [HERE, MOVED]
+        self.rows[MOVED].name_id = 'record'
+        self.rows[MOVED].name = 'volume-record'
+        self.node.volumes.service_of.return_value = A
+        self.node.lvm.lvs.return_value = {
+            'volume-record': lvm_reports.LogicalVolume(
+                'g', 'volume-record', 1 << 30, '9:9',
+                frozenset(names.tags(volume=MOVED)))}
+        self.assertEqual(([], []), self.sweep())
 
     def test_kept_while_the_new_home_has_none(self):
         self.node.crypt.backed_up_volumes.return_value = [HERE, MOVED]

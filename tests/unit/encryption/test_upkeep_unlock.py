@@ -553,7 +553,7 @@ class CommandTest(Case):
         self.assertEqual(({'p': ('l', 'k')}, 120, None),
                          (args[2], *args[5:]))
         opened = boot_plan.Outcome(fake.VOLUME_ID, 'l', 'opened')
-        args = self.run_command([opened], '--wait', '7', fake.VOLUME_ID)[2]
+        args = self.run_command([opened], '--seconds', '7', fake.VOLUME_ID)[2]
         self.assertEqual((7, fake.VOLUME_ID), args[5:])
 
     def test_it_needs_root(self):

@@ -252,7 +252,7 @@ class RefusedTest(Base):
             volume.status = status
             self.a.reconciler.reconcile(volume.id)
             self.world.settle()
-        self.assertEqual({'note_new_name', 'withdraw_strays'},
+        self.assertEqual({'withdraw_strays'},
                          {what for _host, what, _subject in self.world.done})
 
     def test_deleting_what_cinder_did_not_take_keeps_it(self):

@@ -34,6 +34,7 @@ from cinder_localclone.storage import handles
 from cinder_localclone.storage import logical_volumes
 from cinder_localclone.storage.privsep import container as isolation
 from cinder_localclone.storage.privsep import folders
+from tests.world import images
 
 A, B = 'a@l', 'b@l'
 _isdir = os.path.isdir
@@ -667,3 +668,22 @@ class DoctorTest(testtools.TestCase):
         self.assertEqual({}, self.rows())
         self.root.assert_not_called()
         self.assertTrue(self.backend.load_cinder.called)
+
+
+class UnknownTest(testtools.TestCase):
+
+    def test_lv_of_a_volume_whose_row_names_a_former_home(self):
+        """Cinder has written the home too late; the LV is the only copy."""
+        volume = images.volume('v', 'a@l', name_id='record',
+                               name='volume-record', status='available')
+        backend = mock.Mock(host='b@l')
+        backend.lvm().lvs.return_value = {
+            volume.name: lvm_reports.LogicalVolume(
+                'g', volume.name, 1 << 30, '9:9',
+                frozenset(names.tags(volume=volume.id)))}
+        backend.db.volumes.volumes_of.return_value = []
+        backend.db.moves.moves_of.return_value = []
+        for row, found in ((volume, []), (None, [volume.name]),
+                           (images.volume('v', 'a@l'), [volume.name])):
+            backend.db.volumes.volume.side_effect = {volume.id: row}.get
+            self.assertEqual(found, [*doctor._unknown_lvs(backend)])
