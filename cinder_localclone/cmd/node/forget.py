@@ -56,7 +56,7 @@ class Step:
 
 
 class Forget(base.Command):
-    """Forget a node that will never return; show first what is lost.
+    """Forget a node lost for good; show the losses first.
 
     Without --yes nothing is changed and the exit code is 1; it is also 1 if a
     step failed. Refused while the node's volume service is up. No data is
@@ -130,7 +130,7 @@ class Forget(base.Command):
                 % host)
         if host.partition('@')[2] != backend.name:
             raise errors.CommandError(
-                '%s is not a node of the backend %s: pass its volume service '
+                '%s is not a node of the backend %s: pass a volume service '
                 'as listed by "node list", without a pool. Nothing was '
                 'changed.' % (
                     host, backend.name))
@@ -320,8 +320,8 @@ def _of_volume(db: records.Database,
                new_home: str) -> Step:
     lost = 'the whole volume'
     if move and move.committed:
-        lost = ('writes since its move began; the LV %s on %s is '
-                'older' % (move.source_lv, move.source))
+        lost = ('writes since its move began; the LV %s on %s has older '
+                'data' % (move.source_lv, move.source))
     return Step(
         volume.id, 'home of the volume (%s)' % volume.status, lost,
         'in status "error", to be deleted from %s' %
