@@ -67,6 +67,7 @@ class EnemyTest(ListingCase):
         self.backend.volume.return_value = driver_case.volume(
             host='a@l#p'), None
         volume = self.backend.volume.return_value[0]
+        volume.is_misplaced = False
         attachment = driver_case.types.SimpleNamespace(
             connector={'host': EVIL}, attach_status='attached',
             instance_uuid='i')
