@@ -277,8 +277,8 @@ def _of_other_home(db: records.Database, volume: Volume, host: str, home: str,
 def _leave(home: str, error: Exception) -> typing.NoReturn:
     raise errors.CommandError(
         '%s may have the volume. Nothing was changed. Run the command again '
-        'when that node answers. If that node is lost, too, forget it first. '
-        '%s' % (home, error))
+        'when the other node answers. If the other node is lost, too, forget '
+        'it first. %s' % (home, error))
 
 
 def _correct_home(db: records.Database, volume: Volume, home: str) -> None:
