@@ -159,8 +159,8 @@ class LocalClone(app.App):
         parser.add_argument(
             '--json', action='store_true',
             help='print a JSON list of objects instead of a table, with the '
-            'columns as keys. "Fields" has the values of columns with text, '
-            'such as sizes in bytes')
+            'columns as keys. "Fields" has values for programs, such as sizes '
+            'in bytes')
         return parser
 
     def configure_logging(self) -> None:

@@ -192,8 +192,8 @@ class Start(_Command):
             '--zone', type=base.number(1, 64, int), default=0, metavar='MIB',
             help='MiB re-encrypted at a time, 1 to 64; default: %d. A guest '
             'with I/O in this part waits; a smaller part means shorter waits '
-            'and a slower re-encryption. Applies from the next start of the '
-            'process, on this node: pause and resume' % cryptsetup_cli.ZONE)
+            'and a slower re-encryption. Takes effect when the process starts '
+            'again on this node: pause and resume' % cryptsetup_cli.ZONE)
         parser.add_argument(
             '--drop-other-keys', action='store_true',
             help='re-encrypt a volume with recovery keys too; these keys are '

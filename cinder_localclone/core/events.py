@@ -134,11 +134,11 @@ COPIED_AGAIN = _error(
                          'may be lost as well: see dmesg, and check the file '
                          'systems.')
 NOT_COMPARED = _warning(
-    206, 'not_compared', 'It is unknown whether the thin pool of this node '
-    'has lost data of the copy of volume %(volume)s, or lost data can\'t be '
-    'copied again. The driver tries again for at most %(seconds)d s. Then the '
-    'copy continues, or ends and its source is removed, unless a loss is '
-    'known and no operator has accepted it: %(error)s')
+    206, 'not_compared', 'The driver can\'t tell whether the thin pool of '
+    'this node has lost data of the copy of volume %(volume)s, or can\'t copy '
+    'lost data again. It tries again for at most %(seconds)d s. Then the copy '
+    'continues or ends, and its source is removed. Only a known loss keeps '
+    'the source until an operator accepts the loss: %(error)s')
 UNCOMPARED = _error(
     207, 'uncompared', 'Volume %(volume)s counts as fully copied from '
     '%(source)s, and its source may be removed, although data may be missing. '

@@ -90,8 +90,8 @@ class Action(enum.Enum):
     #: Delete is safe: the driver keeps the logical volume.
     MANAGE = _Facts(
         'G', _OF_CINDER.CREATE_VOLUME_FROM_BACKEND,
-        _('Delete the volume, which keeps the logical volume, and manage it '
-          'again'))
+        _('Delete the volume (the logical volume stays), and manage the '
+          'logical volume again'))
     UNMANAGE = _Facts(
         'U', _OF_CINDER.UNMANAGE_VOLUME,
         _('Reset the status of the volume to available, and unmanage the '
@@ -387,8 +387,8 @@ NO_SPACE_TO_EXTEND = _message(
 EXTEND_AGAIN = _message(
     'EXTEND_AGAIN', 'LC47', [_A.ATTACH, _A.MOVE, *_CAPTURES],
     _('An earlier extension of %(volume)s has failed.'),
-    _('Extend it at least to the size of that extension, after a reset of its '
-      'status by an administrator. %(again)s afterwards.'),
+    _('When an administrator has reset its status, extend it at least to the '
+      'size of that extension. %(again)s afterwards.'),
     _('Reset the status of the volume. The log has both sizes.'))
 EXTEND_FURTHER = _message(
     'EXTEND_FURTHER', 'LC64', [_A.EXTEND],

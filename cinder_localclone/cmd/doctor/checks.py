@@ -369,8 +369,8 @@ def stranded_moves(backend: str, moves: Iterable[state.Move],
                 (sum(move.is_over for move in moves), 'to be cleaned up '
                  'there'),
                 (sum(not move.is_over for move in moves), 'under way'))
-            if count), 'start it; if it will never come back: '
-        'cinder-localclone node forget ' + host)
+            if count), 'start its volume service; if the node will never '
+        'come back: cinder-localclone node forget ' + host)
         for host, moves in sorted(needed.items())]
 
 
@@ -419,10 +419,9 @@ def sectors(blocks: Mapping[str, int]) -> list[Finding]:
     return [Finding(
         'sectors of disks', FAIL, '; '.join(
             '%d bytes: %s' % (size, ', '.join(hosts[size]))
-            for size in sorted(hosts)),
-        'no volume can move between these nodes. Use disks with the same '
-        'sector size (blockdev --getss), or a separate backend section for '
-        'each size')]
+            for size in sorted(hosts)) + '; no volume can move between them',
+        'use disks with the same sector size (blockdev --getss), or a '
+        'separate backend section for each size')]
 
 
 def initiators(names: Mapping[str, str]) -> list[Finding]:

@@ -24,7 +24,7 @@ NEEDED = ('/dev', '/run', '/lib/modules', '/sys/kernel/config', '/etc/iscsi')
 LVM = '/etc/lvm'
 #: Sources of the key of a host, for systemd-creds.
 CREDENTIALS = ('/var/lib/systemd', '/etc/machine-id')
-MOUNT = 'mount it in the container: cinder_volume_extra_volumes with '
+MOUNT = 'mount in the container (kolla: cinder_volume_extra_volumes): '
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,8 +130,8 @@ def kept(container: Container, directories: Mapping[str, str | None]
     :param directories: by their options
     """
     return [Finding(
-        option, WARN, '%s is in the container\'s own layer, which is removed '
-        'with it' % path, _mount(path))
+        option, WARN, '%s is in the container\'s own layer: it is lost with '
+        'the container' % path, _mount(path))
         for option, path in directories.items()
         if path and not container.is_hosts(path)]
 

@@ -144,9 +144,9 @@ def locked_volumes(outcomes: Sequence[boot_plan.Outcome]) -> list[Finding]:
         for each in outcomes[:SHOWN]]
     return [Finding(
         'locked volumes', FAIL, _some(said, len(outcomes)),
-        'remove the causes, then run cinder-localclone volume unlock (the '
-        'volume service also tries again); openstack server reboot --hard for '
-        'their instances')]
+        'remove the causes, and run cinder-localclone volume unlock (the '
+        'volume service also tries again); then openstack server reboot '
+        '--hard for their instances')]
 
 
 def leftover_secrets(found: Sequence[operator.Left]) -> list[Finding]:

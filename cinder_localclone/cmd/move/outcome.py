@@ -56,8 +56,8 @@ class Complete(_Outcome):
     Run the command if the live migration has ended on the destination, but
     Cinder still has the attachment of the source. The source then counts as
     detached, and the copy starts. Refused while the volume is open on the
-    source.
-    In other phases it acts as "volume repair" on the destination.
+    source. In other phases the command acts as "volume repair" on the
+    destination.
     """
 
     example = 'move complete data'

@@ -56,7 +56,7 @@ class Step:
 
 
 class Forget(base.Command):
-    """Forget a node that will never return; show first what is lost.
+    """Forget a node lost for good; show the losses first.
 
     Without --yes nothing is changed and the exit code is 1; it is also 1 if a
     step failed. Refused while the node's volume service is up. No data is
@@ -130,7 +130,7 @@ class Forget(base.Command):
                 % host)
         if host.partition('@')[2] != backend.name:
             raise errors.CommandError(
-                '%s is not a node of the backend %s: pass its volume service '
+                '%s is not a node of the backend %s: pass a volume service '
                 'as listed by "node list", without a pool. Nothing was '
                 'changed.' % (
                     host, backend.name))
@@ -276,8 +276,8 @@ def _of_other_home(db: records.Database, volume: Volume, home: str,
 def _leave(home: str, error: Exception) -> typing.NoReturn:
     raise errors.CommandError(
         '%s may have the volume. Nothing was changed. Run the command again '
-        'when that node answers. If that node is lost, too, forget it first. '
-        '%s' % (home, error))
+        'when the other node answers. If the other node is lost, too, forget '
+        'it first. %s' % (home, error))
 
 
 def _correct_home(db: records.Database, volume: Volume, home: str) -> None:
@@ -343,8 +343,8 @@ def _of_volume(db: records.Database,
                new_home: str) -> Step:
     lost = 'the whole volume'
     if move and move.committed:
-        lost = ('writes since its move began; the LV %s on %s is '
-                'older' % (move.source_lv, move.source))
+        lost = ('writes since its move began; the LV %s on %s has older '
+                'data' % (move.source_lv, move.source))
     return Step(
         volume.id, 'home of the volume (%s)' % volume.status, lost,
         'in status "error", to be deleted from %s' %

@@ -34,11 +34,10 @@ class Repair(base.VolumeCommand):
                             help='only show differences from the records')
         parser.add_argument(
             '--without-source', action='store_true',
-            help='give a volume that lost its source during the copy a '
-            'handle on its local regions, if its home was restarted since: '
-            'you can save these regions, and reads of all others fail. '
-            'Refused while the source answers. If the source returns, the '
-            'copy continues')
+            help='after the loss of the source during the copy, and a restart '
+            'of the home: create the handle, to save the local regions; all '
+            'other reads fail. Refused while the source answers. If the '
+            'source returns, the copy continues')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:

@@ -66,7 +66,7 @@ FROZEN = {
     'LC44': ('NOT_DELETED', '04188b'),
     'LC45': ('HALF_DELETED', '9d95dd'),
     'LC46': ('DELETE_FAILED', 'a8a15b'),
-    'LC47': ('EXTEND_AGAIN', '48605f'),
+    'LC47': ('EXTEND_AGAIN', '95eec7'),
     'LC48': ('USER_UNREACHABLE', 'b32c5c'),
     'LC49': ('IMAGE_FAILED', '875949'),
     'LC50': ('NOT_RETYPED', 'c75487'),

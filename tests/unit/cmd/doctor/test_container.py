@@ -88,7 +88,7 @@ class ChecksTest(testtools.TestCase):
         self.assertEqual([], container.kept(found, {
             'a': '/var/lib/keys/node', 'b': None, 'c': ''}))
         self.assert_told(container.kept(found, {'option': '/var/lib/other'}),
-                         checks.WARN, 'removed with it',
+                         checks.WARN, 'lost with the container',
                          '/var/lib/other:/var/lib/other')
         self.assert_told(container.credentials(found), checks.WARN,
                          '/var/lib/systemd', '/etc/machine-id')

@@ -596,7 +596,8 @@ class DoctorTest(testtools.TestCase):
                 B, A)), (0, '512 bytes: c@l; 4096 bytes: ' + A)):
             self.answers[B, 'describe'] = answer(block)
             (_check, verdict, details, _fix), = self.rows().values()
-            self.assertEqual((checks.FAIL, wrong), (verdict, details))
+            self.assertEqual((checks.FAIL, wrong + '; no volume can move '
+                              'between them'), (verdict, details))
         self.answers[A, 'describe'] = answer(512)
         self.assertEqual({}, self.rows())
 
