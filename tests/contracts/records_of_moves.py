@@ -2,7 +2,6 @@
 """The contract of the records: volumes and their moves."""
 
 import dataclasses
-import itertools
 import types
 
 import ddt
