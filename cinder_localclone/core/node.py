@@ -206,11 +206,22 @@ def volume_at_home(node: Node, volume_id: str) -> Volume:
     """
     volume = node.volumes.volume(volume_id)
     if volume is not None and volume.is_misplaced and (
-            volume.home == node.host):
+            volume.home == node.host
+            and has_lv(node, volume_id, volume.name)):
         volume = correct_home(node, volume)
     if volume is None or volume.home != node.host:
         raise exceptions.StaleMove(volume=volume_id)
     return volume
+
+
+def has_lv(node: Node, volume_id: str, lv: str) -> bool:
+    """Return whether this node has an LV of this name with a volume's data.
+
+    The LV's tags decide. An uncommitted LV does not count.
+    """
+    found = node.lvm.lvs().get(lv)
+    return (found is not None and names.UNCOMMITTED not in found.tags
+            and names.facts(found.tags).get('volume') == volume_id)
 
 
 def correct_home(node: Node, volume: Volume) -> Volume | None:

@@ -219,8 +219,10 @@ def is_misplaced(session: Session, row: Row, host: str) -> bool:
             or row.migration_status not in statuses.NO_MIGRATION):
         return False
     home = home_by_move(session, row)
-    if home is not None:
+    if home is not None and (
+            home == host or service_row(session, home) is not None):
         return home == host
+    # The node that the move names has got another name, or was forgotten.
     service = service_row(session, host)
     return service is not None and row.service_uuid == service.uuid
 

@@ -76,8 +76,8 @@ class Interrupted(records.Interrupted):
             return False  # leave the volume alone
         if self._has_committed(session, row, moves, host):
             row.migration_status = 'success'
-        elif ((base.home_by_move(session, row)
-               or names.service_host(row.host)) == host
+        elif (host in (names.service_host(row.host),
+                       base.home_by_move(session, row))
                 and row.attach_status != 'attached'
                 and not any(map(_migrates, moves))):
             row.migration_status = 'error'

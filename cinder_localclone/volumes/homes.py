@@ -36,9 +36,9 @@ def correct(node: Node, volume: Volume) -> Volume | None:
     :param volume: its present row, which names another node
     :returns: the row afterwards
     """
-    is_here = volume.home == node.host if volume.is_misplaced else (
-        node.volumes.service_of(volume.id) == node.host
-        and has_lv(node, volume.id, volume.name))
+    is_here = (volume.home == node.host
+               or node.volumes.service_of(volume.id) == node.host
+               ) and has_lv(node, volume.id, volume.name)
     return nodes.correct_home(node, volume) if is_here else volume
 
 
@@ -48,9 +48,7 @@ def has_lv(node: Node, volume_id: str, lv: str) -> bool:
 
     The LV's tags decide. An uncommitted LV does not count.
     """
-    found = node.lvm.lvs().get(lv)
-    return (found is not None and names.UNCOMMITTED not in found.tags
-            and names.facts(found.tags).get('volume') == volume_id)
+    return nodes.has_lv(node, volume_id, lv)
 
 
 def why_not_here(node: Node, volume: Volume) -> str:

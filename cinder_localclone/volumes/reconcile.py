@@ -209,6 +209,8 @@ class Reconciler:
 
         :returns: whether the move has ended
         """
+        if volume is None and move.committed:
+            self.copying.note_failed_check(move)  # it must not block the queue
         if volume is None or not move.committed:
             return False  # the source decides
         if quick_check.is_being_deleted(volume, self.node.handles.survey):
@@ -276,6 +278,9 @@ class Reconciler:
     # -- a move from this node
 
     def _as_source(self, move: state.Move, volume: Volume | None) -> None:
+        if volume is None and not move.committed:
+            source.abandon(self.node, move)  # with no LV to export
+            return
         stays = self.exporting.make_for_source(move, volume)
         if volume is not None:
             self.exporting.try_to_withdraw(volume, move)

@@ -14,6 +14,7 @@ import ddt
 from oslo_utils import timeutils
 
 from cinder_localclone.cmd.node import forget
+from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core.state import Asked
@@ -313,7 +314,8 @@ class RenamedTest(ended_move_case.Base):
         self.volume.host = A + '#p'
         self.update_host()
         self.start()
-        self.forget(B)
+        error = self.assertRaises(errors.CommandError, self.forget, B)
+        self.assertIn('%s has the LV' % NEW, str(error))
         self.assertEqual('available', self.volume.status)
 
     def test_new_name_is_forgotten(self):

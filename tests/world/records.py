@@ -107,7 +107,9 @@ class Base:
                 or row.is_migrated_by_cinder):
             return False
         home = self._home_by_move(row)
-        return home == host if home is not None else (
+        if home is not None and (home == host or self.world.has_service(home)):
+            return home == host
+        return (
             self.world.has_service(host)
             and row.service_uuid == self.world.service_of(host))
 
@@ -536,7 +538,7 @@ class SimInterrupted(Base, records.Interrupted):
                   and move.asked_by is state.Asked.MIGRATION]
         if self._has_committed(row, moves, host):
             row.migration_status = 'success'
-        elif ((self._home_by_move(row) or _service(row.host)) == host
+        elif (host in (_service(row.host), self._home_by_move(row))
                 and not copied
                 and row.attach_status != 'attached'):
             row.migration_status = 'error'

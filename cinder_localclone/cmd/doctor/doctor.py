@@ -360,10 +360,20 @@ def _unknown_lvs(backend: backends.Backend) -> Iterator[str]:
                 db.moves.move_of(volume_id)
             except exceptions.InvalidToken:
                 continue  # a forged tag may contain any text
-            # The row may name a former home, and this LV: see volumes.homes.
-            volume = db.volumes.volume(volume_id)
-            if volume is None or volume.name != name:
+            if not _is_at_home(backend, volume_id, name):
                 yield name
+
+
+def _is_at_home(backend: backends.Backend, volume_id: str, lv: str) -> bool:
+    """Return whether an LV is a volume's whose row names a former home.
+
+    Its move or the service in the row tells then that its home is this node:
+    see :mod:`.volumes.homes`.
+    """
+    volumes = backend.db.volumes
+    volume = volumes.volume(volume_id)
+    return volume is not None and volume.name == lv and backend.host in (
+        volume.home, volumes.service_of(volume_id))
 
 
 def _peer(backend: backends.Backend, host: str, alive: bool,

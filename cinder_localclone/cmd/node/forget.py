@@ -161,8 +161,9 @@ def plan(db: records.Database, host: str, new_home: str,
         if (volume := db.volumes.volume(each.id)) is not None
         # Compared once more, because a step gives up a volume for good.
         and names.service_host(volume.host) == host]
+    known = db.services.alive_by_host()
     others = {volume.id: names.other_node(
-        volume.home if volume.is_misplaced
+        volume.home if volume.is_misplaced and volume.home in known
         else db.volumes.service_of(volume.id), host) for volume in volumes}
     moves = [_with_home(move, others.get(move.volume_id))
              for move in db.moves.moves_of(host)]
@@ -174,6 +175,7 @@ def plan(db: records.Database, host: str, new_home: str,
         if not (move and _goes_back(move, host)):
             steps.append(
                 _of_other_home(db, volume, others[volume.id], has_lv)
+                or _of_renamed(db, volume, host, has_lv)
                 or _of_volume(db, volume, move, new_home))
     steps += _of_misplaced(db, host, new_home, has_lv)
     return steps + list(_of_snapshots(db, host))
@@ -280,6 +282,14 @@ def _leave(home: str, error: Exception) -> typing.NoReturn:
         'it first. %s' % (home, error))
 
 
+def _stop(node: str, volume: Volume) -> typing.NoReturn:
+    raise errors.CommandError(
+        '%s has the LV %s of the volume. Nothing was changed. If this node '
+        'was renamed, the row of the volume must name it as host. If it has a '
+        'copy of the lost disk, rename the LV. Then run the command again.'
+        % (node, volume.name))
+
+
 def _correct_home(db: records.Database, volume: Volume, home: str) -> None:
     if not db.volumes.correct_home(volume, home):
         found = db.volumes.volume(volume.id)
@@ -308,34 +318,44 @@ def _of_misplaced(db: records.Database, host: str, new_home: str,
         try:
             if not volume.is_misplaced and has_lv(volume, named):
                 continue  # only the service in the row is wrong
-            renamed = _with_lv(db, volume, host, has_lv)
         except exceptions.LocalCloneError as exc:
             yield Step(
                 volume_id, 'home of the volume (%s), unless it is at %s' % (
                     volume.status, named),
                 'unknown: %s' % exc, 'not changed')
             continue
+        renamed = _of_renamed(db, volume, host, has_lv)
         if renamed:
-            yield Step(volume_id, 'home of the volume (%s)' % volume.status,
-                       NOTHING, 'not changed: it is at %s' % renamed)
+            yield renamed
         elif move and move.committed and move.phase is Phase.STARTING:
             yield _back(db, move)
         else:
             yield _of_volume(db, volume, move, new_home)
 
 
-def _with_lv(db: records.Database, volume: Volume, host: str,
-             has_lv: Callable[[Volume, str], bool]) -> str:
-    """Return the node with the LV of a volume; '' if no living node has it.
+def _of_renamed(db: records.Database, volume: Volume, host: str,
+                has_lv: Callable[[Volume, str], bool]) -> Step | None:
+    """Return the step of a volume whose home may live by another name.
 
-    The lost node may live by another name.
+    The record of its move has the former name. All living nodes are asked.
 
-    :raises LocalCloneError: if a living node does not answer
+    :returns: None if no node has its LV, or its row is right
     """
-    return next((node for node, alive in
-                 sorted(db.services.alive_by_host().items())
-                 if alive and node != host and names.same_backend(node, host)
-                 and has_lv(volume, node)), '')
+    if not volume.is_misplaced:
+        return None
+    what = 'home of the volume (%s) by its move' % volume.status
+    for node, alive in sorted(db.services.alive_by_host().items()):
+        if not alive or node == host or not names.same_backend(node, host):
+            continue
+        try:
+            if has_lv(volume, node):
+                return Step(volume.id, what, NOTHING, 'not changed',
+                            functools.partial(_stop, node, volume))
+        except exceptions.LocalCloneError as exc:
+            return Step(
+                volume.id, what, 'unknown: %s may have the volume' % node,
+                'not changed', functools.partial(_leave, node, exc))
+    return None
 
 
 def _of_volume(db: records.Database,

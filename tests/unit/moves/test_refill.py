@@ -227,7 +227,7 @@ class RefillingTest(Begun):
         self.assertNotIn('[localclone-207]', self.log.output)
         self.assertIn('[localclone-206]', self.log.output)
         self.assertIn('bad sector', self.log.output)
-        self.assertIn('unless a loss is known', self.log.output)
+        self.assertIn('Only a known loss keeps', self.log.output)
 
     def test_accepted_and_all_is_copied(self):
         self.lose(0, 1)

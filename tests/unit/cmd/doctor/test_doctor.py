@@ -684,6 +684,7 @@ class UnknownTest(testtools.TestCase):
                 frozenset(names.tags(volume=volume.id)))}
         backend.db.volumes.volumes_of.return_value = []
         backend.db.moves.moves_of.return_value = []
+        backend.db.volumes.service_of.return_value = 'b@l'
         for row, found in ((volume, []), (None, [volume.name]),
                            (images.volume('v', 'a@l'), [volume.name])):
             backend.db.volumes.volume.side_effect = {volume.id: row}.get

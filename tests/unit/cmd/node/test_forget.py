@@ -508,6 +508,28 @@ class CommandTest(ended_move_case.Base):
         return code, (json.loads(out.getvalue()) if out.getvalue()
                       else err.getvalue())
 
+    def test_service_is_kept_while_a_volume_is_unknown(self):
+        """Only the service in the row tells of the loss.
+
+        The row names a former home; a node without any part is silent.
+        """
+        self.complete(self.world, self.volume)
+        self.bring_back(self.world)
+        self.assertEqual({}, self.world.move_records)
+        self.volume.host, self.volume.status = A + '#p', 'available'
+        self.lose(self.world.nodes[B])
+
+        def has_lv(host, _method, *_args):
+            if host == C:
+                raise exceptions.PeerUnreachable(
+                    host=host, method='has_lv', seconds=8)
+            return False
+        self.backend.call.side_effect = has_lv
+        code, _told = self.run_command(B, '--yes')
+        self.assertTrue(code == 1 and not self.services.called
+                        or self.volume.status == 'error',
+                        (code, self.volume.host, self.volume.status))
+
     def test_first_it_says_what_is_lost(self):
         self.fail_to_prepare(self.world, self.volume)
         before = dict(self.world.move_records)

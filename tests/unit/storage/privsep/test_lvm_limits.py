@@ -71,8 +71,8 @@ class BlockSizeTest(testtools.TestCase):
         self.assertEqual([], checks.sectors({A: 512, B: 512}))
         finding, = checks.sectors({A: 512, B: 4096, 'c@l': 512})
         self.assertEqual(
-            (checks.FAIL, '512 bytes: a@l, c@l; 4096 bytes: b@l'),
-            (finding.verdict, finding.details))
+            (checks.FAIL, '512 bytes: a@l, c@l; 4096 bytes: b@l; no volume '
+             'can move between them'), (finding.verdict, finding.details))
 
     def test_nova_is_told(self):
         """Cinder's scheduler says what each node has."""

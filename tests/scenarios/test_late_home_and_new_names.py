@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Homes that Cinder has written late: nodes with new names, lost nodes."""
+
+from unittest import mock
+
+from cinder_localclone.cmd.node import forget
+from cinder_localclone.core import exceptions
+from cinder_localclone.core import names
+from cinder_localclone.core.state import Event
+from tests.helpers import callers
+from tests.helpers import ended_move_case
+from tests import world as worlds
+
+A, B, C, D, NEW = 'a@l', 'b@l', 'c@l', 'd@l', 'new@l'
+KERNEL = ('disk', 'devices', 'exports', 'sessions', 'opened', 'backing',
+          'remote', 'remotes')
+
+
+class Base(ended_move_case.Base):
+
+    def setUp(self):
+        super().setUp()
+        self.world = worlds.World(hosts=(A, B, C, D, NEW))
+        self.volume = self.world.create_volume(A)
+        self.a, self.b, self.new = (
+            self.world.nodes[each] for each in (A, B, NEW))
+        self.new.gone = self.new.dead = True
+
+    def copy(self):
+        self.a.move(self.volume, B)
+        self.b.reconciler.reconcile(self.volume.id)
+        self.b.write(self.volume.id, 1, 'new')
+        self.volume.status = 'available'
+
+    def finish(self):
+        self.copy()
+        self.b.hydrate()
+        self.world.settle()
+        self.assertEqual({}, self.world.move_records)
+
+    def update_host(self, old=B, new=NEW):
+        node = self.world.nodes[old]
+        node.stop(power=False)
+        node.gone = node.dead = True
+        for each in (self.volume, *self.world.record_rows.values()):
+            each.host = each.host.replace(old, new)
+        self.world.forgotten.add(old)
+        self.kept = {each: getattr(node, each) for each in KERNEL}
+
+    def start(self, name=NEW):
+        """The same kernel and disk, by the new name."""
+        node = self.world.nodes[name]
+        for each in KERNEL:
+            setattr(node, each, self.kept[each])
+        node.gone = node.dead = False
+        self.world.forgotten.discard(name)
+
+    def start_another(self):
+        """Another machine has the old name."""
+        for each in KERNEL:
+            setattr(self.b, each, getattr(self.world.nodes[D], each))
+        self.b.gone = self.b.dead = False
+        self.world.forgotten.discard(B)
+
+    def home(self):
+        return self.a.node.volumes.volume(self.volume.id).home
+
+    def plan(self, host, has_lv=None):
+        return forget.plan(
+            self.world.nodes[C].make_database(), host, C + '#p',
+            lambda move: None, has_lv or callers.has_lv(self.world))
+
+    def take(self, steps):
+        """Take the steps as the command does; return the errors."""
+        failed = []
+        for step in steps:
+            try:
+                if step.act:
+                    step.act()
+            except Exception as exc:
+                failed.append(exc)
+        return failed
+
+
+class RenamedTest(Base):
+
+    def check_at_new(self):
+        self.assertEqual((NEW, NEW + '#p'), (self.home(), self.volume.host))
+        self.assertEqual('new', self.new.read(self.volume.id, 1))
+
+    def test_home_is_written_late_after_the_new_name(self):
+        """The retype of the source's service ends after the rename."""
+        self.copy()
+        self.update_host()
+        self.start()
+        self.new.reconciler.reconcile_node()
+        # As correct_services of the new service has written it.
+        self.volume.service_uuid = self.world.service_of(NEW)
+        self.volume.host = A + '#p'
+        self.new.reconciler.reconcile_node()
+        self.new.hydrate()
+        self.world.settle()
+        self.world.settle()
+        self.check_at_new()
+
+    def test_the_same_while_a_cleanup_is_pending(self):
+        self.copy()
+        self.b.hydrate()
+        self.a.gone = True
+        self.b.reconciler.reconcile(self.volume.id)
+        self.update_host()
+        self.start()
+        self.new.reconciler.reconcile_node()
+        self.volume.service_uuid = self.world.service_of(NEW)
+        self.volume.host = A + '#p'
+        self.new.reconciler.reconcile_node()
+        self.check_at_new()
+
+    def test_another_machine_with_the_old_name_takes_no_home(self):
+        """It has no LV of the volume."""
+        self.copy()
+        self.volume.host = A + '#p'
+        self.volume.service_uuid = 'that of the removed service'
+        self.update_host()
+        self.start()
+        self.start_another()
+        try:
+            self.b.reconciler.reconcile_node()
+        finally:
+            self.assertNotEqual(B, names.service_host(self.volume.host))
+
+
+class ForgetTest(Base):
+
+    def test_old_name_of_the_node_with_the_volume(self):
+        """Nothing corrects the row then: the operator is told."""
+        self.copy()
+        self.volume.host = A + '#p'
+        self.update_host()
+        self.start()
+        failed, = self.take(self.plan(B))
+        self.assertIn('%s has the LV' % NEW, str(failed))
+        self.assertEqual('available', self.volume.status)
+
+    def test_another_node_does_not_answer(self):
+        """A loss is told, or the service is kept for another attempt."""
+        self.finish()
+        self.volume.host = A + '#p'
+        self.lose(self.b)
+        answer = callers.has_lv(self.world)
+
+        def has_lv(volume, host):
+            if host == D:
+                raise exceptions.PeerUnreachable(
+                    host=host, method='has_lv', seconds=8)
+            return answer(volume, host)
+        failed = self.take(self.plan(B, has_lv))
+        self.assertTrue(failed or self.volume.status == 'error',
+                        'available at %s, without an LV' % self.volume.host)
+
+    def test_copied_disk(self):
+        """A copy of the lost node's disk is not the node by a new name."""
+        self.finish()
+        self.volume.host = A + '#p'
+        node = self.world.nodes[D]
+        node.disk.lvs[self.volume.name] = list(
+            self.b.lvs[self.volume.name])
+        node.disk.tags[self.volume.name] = self.b.disk.tags[
+            self.volume.name]
+        self.lose(self.b)
+        failed = self.take(self.plan(B))
+        self.assertTrue(failed or self.volume.status == 'error',
+                        'available at %s, without an LV' % self.volume.host)
+
+    def test_source_after_the_new_name_of_the_destination(self):
+        """The record has the old name, which nobody has."""
+        self.copy()
+        self.volume.host = A + '#p'
+        self.update_host()
+        self.start()
+        self.lose(self.a)
+        self.take(self.plan(A))
+        self.assertNotEqual(B, names.service_host(self.volume.host))
+
+    def test_migration_that_the_lost_node_was_asked_for(self):
+        """Cinder asked the home in the row; nobody else ends it."""
+        self.copy()
+        self.volume.host = A + '#p'
+        self.volume.migration_status = 'migrating'
+        self.lose(self.a)
+        database = self.world.nodes[C].make_database()
+        database.interrupted.end_interrupted(A)
+        self.assertEqual([], self.take(self.plan(A)))
+        self.assertEqual(B, names.service_host(self.volume.host))
+
+
+class GivenUpTest(Base):
+    """A volume is given up to the source of its move."""
+
+    def give_up(self):
+        self.lose(self.b)
+        for step in forget.plan(
+                self.a.make_database(), B, A + '#p', lambda move: None,
+                callers.has_lv(self.world)):
+            if step.act:
+                step.act()
+        self.world.forgotten.add(B)
+        self.assertEqual((A + '#p', 'error'),
+                         (self.volume.host, self.volume.status))
+
+    def delete(self):
+        self.volume.status = 'deleting'
+        callers.delete(self.a.node, self.volume)
+        del self.world.volumes[self.volume.id]
+        self.world.settle()
+        self.world.settle()
+        self.assertEqual({}, self.world.move_records)
+        self.assertEqual({}, dict(self.a.lvs))
+        self.assertEqual({}, dict(self.a.devices))
+
+    def test_copied(self):
+        self.copy()
+        self.give_up()
+        self.world.settle()
+        self.assertIn('volume-' + self.volume.id, self.a.lvs)
+        self.delete()
+
+    def test_copied_and_the_lost_node_is_back(self):
+        self.copy()
+        self.give_up()
+        self.b.gone = self.b.dead = False
+        self.world.forgotten.discard(B)
+        self.world.settle()
+        self.world.settle()
+        self.assertEqual(A + '#p', self.volume.host)
+        self.assertIn('volume-' + self.volume.id, self.a.lvs)
+        self.delete()
+
+    def test_pending(self):
+        self.copy()
+        self.b.hydrate()
+        self.a.gone = True
+        self.b.reconciler.reconcile(self.volume.id)
+        self.a.gone = False
+        self.give_up()
+        self.world.settle()
+        self.assertEqual(A + '#p', self.volume.host)
+        self.delete()
+
+    def test_late(self):
+        self.copy()
+        self.volume.host = A + '#p'
+        self.give_up()
+        self.world.settle()
+        self.assertEqual(A + '#p', self.volume.host)
+        self.delete()
+
+    def test_late_and_pending(self):
+        self.copy()
+        self.b.hydrate()
+        self.a.gone = True
+        self.b.reconciler.reconcile(self.volume.id)
+        self.a.gone = False
+        self.volume.host = A + '#p'
+        self.give_up()
+        self.world.settle()
+        self.assertEqual(A + '#p', self.volume.host)
+        self.delete()
+
+    def test_late_during_a_live_migration(self):
+        handle = names.handle(self.volume.id)
+        self.a.write(self.volume.id, 2, 'old')
+        self.a.opened.add(handle)
+        self.attach(self.world, self.volume, B, live=True)
+        self.b.write(self.volume.id, 1, 'new')
+        self.volume.host = A + '#p'
+        self.lose(self.b)
+        self.assertEqual([], self.take(self.plan(B)))
+        self.world.forgotten.add(B)
+        self.world.settle()
+        self.assertEqual('old', self.a.read(self.volume.id, 2))
+        self.assertEqual(A, self.home())
+        self.assertNotEqual('error', self.volume.status)
+
+
+class MovedOnTest(Base):
+    """Moves on, and back, while records of earlier moves are left."""
+
+    def test_back_while_the_cleanup_is_pending(self):
+        self.copy()
+        self.b.hydrate()
+        with mock.patch('cinder_localclone.moves.cleanup.take_down',
+                        side_effect=exceptions.CommandFailed(
+                            command='lvremove', code=5, stderr='busy')):
+            self.world.settle()
+            self.volume.status = 'available'
+            try:
+                self.b.move(self.volume, A)
+            except exceptions.LocalCloneError:
+                pass
+        self.volume.status = 'available'
+        if self.volume.host != A + '#p':
+            self.b.move(self.volume, A)
+        for late in (B, C, A):
+            self.volume.host = late + '#p'
+            self.world.settle()
+            self.world.settle()
+            self.assertEqual((late, A), (late, self.home()))
+        self.assertEqual({}, self.world.move_records)
+        self.assertEqual('new', self.a.read(self.volume.id, 1))
+        self.assertEqual({}, dict(self.b.lvs))
+
+    def test_on_to_a_third_node_with_late_homes(self):
+        for late in (A, B, C, D):
+            for write in ('before', 'copied', 'ended'):
+                with self.subTest(late=late, write=write):
+                    self.check_late(late, write)
+
+    def check_late(self, late, write):
+        self.setUp_world()
+        self.copy()
+        self.b.hydrate()
+        self.a.gone = True
+        self.b.reconciler.reconcile(self.volume.id)
+        self.volume.status = 'available'
+        if write == 'before':
+            self.volume.host = late + '#p'
+            self.b.reconciler.reconcile(self.volume.id)
+        self.b.move(self.volume, C)
+        c = self.world.nodes[C]
+        if write == 'copied':
+            self.volume.host = late + '#p'
+        self.a.gone = False
+        self.world.settle()
+        if write == 'ended':
+            self.volume.host = late + '#p'
+        self.world.settle()
+        self.world.settle()
+        self.assertEqual(C + '#p', self.volume.host)
+        self.assertEqual({}, self.world.move_records)
+        self.assertEqual('new', c.read(self.volume.id, 1))
+        for node in (self.a, self.b):
+            self.assertEqual({}, dict(node.lvs))
+
+    def setUp_world(self):
+        self.world = worlds.World(hosts=(A, B, C, D, NEW))
+        self.volume = self.world.create_volume(A)
+        self.a, self.b, self.new = (
+            self.world.nodes[each] for each in (A, B, NEW))
+        self.new.gone = self.new.dead = True
+
+
+class OtherRowsTest(Base):
+    """The LV of a move belongs to another row, or to none."""
+
+    def test_row_that_is_gone_while_its_copy_runs(self):
+        self.copy()
+        self.world.deleted[self.volume.id] = self.world.volumes.pop(
+            self.volume.id)
+        for node in (self.a, self.b):
+            node.reconciler.reconcile_node()
+        self.assertEqual({}, self.b.reconciler.copying._copies)
+
+    def test_row_that_is_gone_before_the_commit(self):
+        self.a.node.moves.begin(
+            self.a.node.volumes.volume(self.volume.id), B + '#p',
+            Event.MOVE_BEGUN, worlds.GEOMETRY,
+            lambda record: 'portal,1 %s 0' % record, 'CHAP u s', 'i')
+        self.world.deleted[self.volume.id] = self.world.volumes.pop(
+            self.volume.id)
+        for node in (self.a, self.b, self.a):
+            node.reconciler.reconcile_node()
+        self.assertEqual({}, self.world.move_records)
