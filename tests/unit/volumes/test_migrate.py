@@ -16,11 +16,11 @@ from cinder.tests.unit import utils
 import ddt
 
 from cinder_localclone.core import exceptions
-from cinder_localclone.core import node as nodes
 from cinder_localclone.core.formats import dm_tables
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
 from cinder_localclone.core.state import Asked
 from cinder_localclone.core.state import Event
 from cinder_localclone.core import user_messages
