@@ -3,6 +3,7 @@
 
 from unittest import mock
 
+from cinder_localclone.cmd.node import forget as forgetting
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import rpc
 from cinder_localclone.service import endpoint  # noqa: F401, has all methods
@@ -40,6 +41,20 @@ def has_lv(world):
                 host=host, method='has_lv', seconds=8)
         return homes.has_lv(world.nodes[host].node, volume.id, volume.name)
     return asked
+
+
+def plan_to_forget(world, host, new_home, has_lv=has_lv):
+    """The steps of "node forget", run at the new home of what is lost."""
+    return forgetting.plan(
+        world.nodes[new_home].make_database(), host, new_home + '#p',
+        lambda move: None, has_lv(world))
+
+
+def take(steps):
+    """Take each step that does something."""
+    for step in steps:
+        if step.act:
+            step.act()
 
 
 class Answers:

@@ -3,7 +3,6 @@
 
 import testtools
 
-from cinder_localclone.cmd.node import forget
 from cinder_localclone.moves import cleanup
 from cinder_localclone.volumes import create
 from cinder_localclone.volumes import uncommitted
@@ -47,8 +46,4 @@ class Case(testtools.TestCase):
         """It never comes back, says the operator."""
         node = self.world.nodes[host]
         node.gone = node.dead = True
-        for step in forget.plan(
-                self.world.nodes[C].make_database(), host, C + '#p',
-                lambda move: None, callers.has_lv(self.world)):
-            if step.act:
-                step.act()
+        callers.take(callers.plan_to_forget(self.world, host, C))

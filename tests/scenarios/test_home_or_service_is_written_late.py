@@ -2,19 +2,15 @@
 """Rows whose host or service is wrong.
 
 Cinder writes a former home when a retype ends, and the service of the asked
-node when a creation ends. ``cinder-manage volume update_host`` writes the new
-name of a node into the rows, and not into the records of moves.
+node when a creation ends.
 """
 
 import datetime
 from unittest import mock
 
 from cinder.tests.unit import utils
-import ddt
 from oslo_utils import timeutils
 
-from cinder_localclone.cmd.node import forget
-from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core.state import Asked
@@ -31,11 +27,8 @@ from tests.helpers import records_case
 from tests.helpers import remote_case
 from tests import world as worlds
 
-A, B, C, D, NEW = 'a@l', 'b@l', 'c@l', 'd@l', 'new@l'
+A, B, C = 'a@l', 'b@l', 'c@l'
 FAILED = exceptions.CommandFailed(command='lvremove', code=5, stderr='busy')
-#: What a simulated node keeps if it gets another name.
-KERNEL = ('disk', 'devices', 'exports', 'sessions', 'opened', 'backing',
-          'remote', 'remotes')
 
 
 class RecordsTest(records_case.Base):
@@ -97,12 +90,7 @@ class ForgetTest(ended_move_case.Base):
         self.assertIs(Phase.STARTING, self.move(world, volume).phase)
         volume.service_uuid = world.service_of(B)
         self.lose(world.nodes[B])
-        steps = forget.plan(
-            world.nodes[C].make_database(), B, C + '#p',
-            lambda move: None, callers.has_lv(world))
-        for step in steps:
-            if step.act:
-                step.act()
+        callers.take(callers.plan_to_forget(world, B, C))
         self.assertEqual(C, names.service_host(volume.host))
         self.verify(world, volume, expected)
 
@@ -114,11 +102,7 @@ class ForgetTest(ended_move_case.Base):
         volume.status = 'available'
         volume.host, volume.service_uuid = A + '#p', world.service_of(A)
         for _time in range(2):
-            for step in forget.plan(
-                    world.nodes[C].make_database(), A, C + '#p',
-                    lambda move: None, callers.has_lv(world)):
-                if step.act:
-                    step.act()
+            callers.take(callers.plan_to_forget(world, A, C))
             self.assertEqual((B + '#p', 'available'),
                              (volume.host, volume.status))
 
@@ -172,158 +156,6 @@ class AttachedTest(remote_case.Passed):
         self.volume.host = 'b@other#p'
         self.assertFalse(upkeep._may_have_to_be_opened(
             self.b.node, self.b.node.volumes.volume(self.volume.id)))
-
-
-@ddt.ddt
-class RenamedTest(ended_move_case.Base):
-    """B gets another name while it copies: doc/source/operate/renaming.rst."""
-
-    def setUp(self):
-        super().setUp()
-        self.world = worlds.World(hosts=(A, B, C, D, NEW))
-        self.volume = self.world.create_volume(A)
-        self.a, self.b, self.new = (
-            self.world.nodes[each] for each in (A, B, NEW))
-        self.new.gone = self.new.dead = True
-
-    def copy(self):
-        self.a.move(self.volume, B)
-        self.b.reconciler.reconcile(self.volume.id)
-        self.b.write(self.volume.id, 1, 'new')
-        self.volume.status = 'available'
-
-    def move(self):
-        return self.a.node.moves.move_of(self.volume.id)
-
-    def update_host(self, forgotten=True):
-        """The service is stopped, the rows are changed."""
-        self.b.stop(power=False)
-        self.b.gone = self.b.dead = True
-        for each in (self.volume, *self.world.record_rows.values()):
-            each.host = each.host.replace(B, NEW)
-        if forgotten:
-            self.world.forgotten.add(B)
-        self.kept = {each: getattr(self.b, each) for each in KERNEL}
-
-    def start(self):
-        """The same kernel and disk, by the new name."""
-        for each in KERNEL:
-            setattr(self.new, each, self.kept[each])
-        self.new.gone = self.new.dead = False
-
-    def start_another(self):
-        """Another machine has the old name."""
-        for each in KERNEL:
-            setattr(self.b, each, getattr(self.world.nodes[D], each))
-        self.b.gone = self.b.dead = False
-        self.world.forgotten.discard(B)
-
-    def home(self):
-        return self.a.node.volumes.volume(self.volume.id).home
-
-    @ddt.data((False, True), (True, True), (True, False))
-    @ddt.unpack
-    def test_copy_ends(self, source_first, forgotten):
-        self.copy()
-        self.update_host(forgotten)
-        if source_first:
-            self.a.reconciler.reconcile_node()
-        self.assertEqual(NEW, self.home())
-        self.start()
-        self.new.reconciler.reconcile_node()
-        self.assertEqual((NEW, NEW + '#p'), (self.home(), self.volume.host))
-        self.world.settle()
-        self.assertIsNone(self.move())
-        self.assertEqual('new', self.new.read(self.volume.id, 1))
-        self.assertEqual({}, dict(self.a.lvs))
-
-    def test_another_machine_with_the_old_name(self):
-        self.copy()
-        self.update_host()
-        self.start_another()
-        self.b.reconciler.reconcile_node()
-        self.start()
-        self.new.reconciler.reconcile_node()
-        self.assertEqual(NEW, names.service_host(self.volume.host))
-        self.assertEqual('new', self.new.read(self.volume.id, 1))
-        self.assertEqual(NEW, self.move().destination)
-
-    def test_another_machine_while_a_cleanup_is_pending(self):
-        self.copy()
-        self.b.hydrate()
-        self.a.gone = True
-        self.b.reconciler.reconcile(self.volume.id)
-        self.assertIsNone(self.move())
-        self.update_host()
-        self.start_another()
-        self.b.reconciler.reconcile_node()
-        self.start()
-        self.a.gone = False
-        self.world.settle()
-        self.world.settle()
-        self.assertEqual(NEW, names.service_host(self.volume.host))
-        self.assertEqual('new', self.new.read(self.volume.id, 1))
-
-    def test_old_service_is_started_by_mistake(self):
-        self.copy()
-        self.update_host()
-        self.volume.service_uuid = None  # that of the removed service
-        self.b.gone = self.b.dead = False
-        self.world.forgotten.discard(B)
-        self.b.reconciler.reconcile_node()
-        self.b.stop(power=False)
-        self.b.gone = self.b.dead = True
-        self.world.forgotten.add(B)
-        self.start()
-        self.new.reconciler.reconcile_node()
-        self.world.settle()
-        self.assertEqual(NEW, names.service_host(self.volume.host))
-
-    def forget(self, host):
-        for step in forget.plan(
-                self.world.nodes[C].make_database(), host, C + '#p',
-                lambda move: None, callers.has_lv(self.world)):
-            if step.act:
-                step.act()
-
-    def test_old_name_is_forgotten(self):
-        self.copy()
-        self.update_host()
-        self.start()
-        self.forget(B)
-        self.assertEqual((NEW + '#p', 'available'),
-                         (self.volume.host, self.volume.status))
-
-    def test_old_name_is_forgotten_during_a_live_migration(self):
-        handle = names.handle(self.volume.id)
-        self.a.opened.add(handle)
-        self.attach(self.world, self.volume, B, live=True)
-        self.a.opened.discard(handle)
-        self.b.write(self.volume.id, 1, 'new')
-        self.assertIs(Phase.STARTING, self.move().phase)
-        self.update_host()
-        self.forget(B)
-        self.start()
-        self.new.reconciler.reconcile_node()
-        self.assertEqual(NEW, names.service_host(self.volume.host))
-        self.assertEqual('new', self.new.read(self.volume.id, 1))
-
-    def test_old_name_is_forgotten_after_a_home_was_written_late(self):
-        """The node that has the volume is asked; it lives by another name."""
-        self.copy()
-        self.volume.host = A + '#p'
-        self.update_host()
-        self.start()
-        error = self.assertRaises(errors.CommandError, self.forget, B)
-        self.assertIn('%s has the LV' % NEW, str(error))
-        self.assertEqual('available', self.volume.status)
-
-    def test_new_name_is_forgotten(self):
-        self.copy()
-        self.update_host()
-        self.forget(NEW)
-        self.assertEqual((C + '#p', 'error', C),
-                         (self.volume.host, self.volume.status, self.home()))
 
 
 class BegunTest(attach_case.Base):

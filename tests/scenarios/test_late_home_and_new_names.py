@@ -1,17 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Homes that Cinder has written late: nodes with new names, lost nodes."""
+"""Nodes that get other names or are lost, and homes that were written late.
+
+``cinder-manage volume update_host`` writes the new name of a node into the
+rows, and not into the records of moves.
+"""
 
 from unittest import mock
 
-from cinder_localclone.cmd.node import forget
+import ddt
+
+from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core.state import Event
+from cinder_localclone.core.state import Phase
 from tests.helpers import callers
 from tests.helpers import ended_move_case
 from tests import world as worlds
 
 A, B, C, D, NEW = 'a@l', 'b@l', 'c@l', 'd@l', 'new@l'
+#: What a simulated node keeps if it gets another name.
 KERNEL = ('disk', 'devices', 'exports', 'sessions', 'opened', 'backing',
           'remote', 'remotes')
 
@@ -20,11 +28,17 @@ class Base(ended_move_case.Base):
 
     def setUp(self):
         super().setUp()
+        self.make_world()
+
+    def make_world(self):
         self.world = worlds.World(hosts=(A, B, C, D, NEW))
         self.volume = self.world.create_volume(A)
         self.a, self.b, self.new = (
             self.world.nodes[each] for each in (A, B, NEW))
         self.new.gone = self.new.dead = True
+
+    def move(self):
+        return self.a.node.moves.move_of(self.volume.id)
 
     def copy(self):
         self.a.move(self.volume, B)
@@ -32,19 +46,28 @@ class Base(ended_move_case.Base):
         self.b.write(self.volume.id, 1, 'new')
         self.volume.status = 'available'
 
+    def copy_all(self):
+        """The source has yet to clean up."""
+        self.copy()
+        self.b.hydrate()
+        self.a.gone = True
+        self.b.reconciler.reconcile(self.volume.id)
+
     def finish(self):
         self.copy()
         self.b.hydrate()
         self.world.settle()
         self.assertEqual({}, self.world.move_records)
 
-    def update_host(self, old=B, new=NEW):
+    def update_host(self, old=B, new=NEW, forgotten=True):
+        """The service is stopped, the rows are changed."""
         node = self.world.nodes[old]
         node.stop(power=False)
         node.gone = node.dead = True
         for each in (self.volume, *self.world.record_rows.values()):
             each.host = each.host.replace(old, new)
-        self.world.forgotten.add(old)
+        if forgotten:
+            self.world.forgotten.add(old)
         self.kept = {each: getattr(node, each) for each in KERNEL}
 
     def start(self, name=NEW):
@@ -65,24 +88,26 @@ class Base(ended_move_case.Base):
     def home(self):
         return self.a.node.volumes.volume(self.volume.id).home
 
-    def plan(self, host, has_lv=None):
-        return forget.plan(
-            self.world.nodes[C].make_database(), host, C + '#p',
-            lambda move: None, has_lv or callers.has_lv(self.world))
+    def plan(self, host, has_lv=callers.has_lv):
+        return callers.plan_to_forget(self.world, host, C, has_lv)
+
+    def forget(self, host, new_home=C):
+        callers.take(callers.plan_to_forget(self.world, host, new_home))
 
     def take(self, steps):
         """Take the steps as the command does; return the errors."""
         failed = []
         for step in steps:
             try:
-                if step.act:
-                    step.act()
+                callers.take([step])
             except Exception as exc:
                 failed.append(exc)
         return failed
 
 
+@ddt.ddt
 class RenamedTest(Base):
+    """B gets another name: doc/source/operate/renaming.rst."""
 
     def check_at_new(self):
         self.assertEqual((NEW, NEW + '#p'), (self.home(), self.volume.host))
@@ -104,10 +129,7 @@ class RenamedTest(Base):
         self.check_at_new()
 
     def test_the_same_while_a_cleanup_is_pending(self):
-        self.copy()
-        self.b.hydrate()
-        self.a.gone = True
-        self.b.reconciler.reconcile(self.volume.id)
+        self.copy_all()
         self.update_host()
         self.start()
         self.new.reconciler.reconcile_node()
@@ -128,6 +150,100 @@ class RenamedTest(Base):
             self.b.reconciler.reconcile_node()
         finally:
             self.assertNotEqual(B, names.service_host(self.volume.host))
+
+    @ddt.data((False, True), (True, True), (True, False))
+    @ddt.unpack
+    def test_copy_ends(self, source_first, forgotten):
+        self.copy()
+        self.update_host(forgotten=forgotten)
+        if source_first:
+            self.a.reconciler.reconcile_node()
+        self.assertEqual(NEW, self.home())
+        self.start()
+        self.new.reconciler.reconcile_node()
+        self.assertEqual((NEW, NEW + '#p'), (self.home(), self.volume.host))
+        self.world.settle()
+        self.assertIsNone(self.move())
+        self.assertEqual('new', self.new.read(self.volume.id, 1))
+        self.assertEqual({}, dict(self.a.lvs))
+
+    def test_another_machine_with_the_old_name(self):
+        self.copy()
+        self.update_host()
+        self.start_another()
+        self.b.reconciler.reconcile_node()
+        self.start()
+        self.new.reconciler.reconcile_node()
+        self.assertEqual(NEW, names.service_host(self.volume.host))
+        self.assertEqual('new', self.new.read(self.volume.id, 1))
+        self.assertEqual(NEW, self.move().destination)
+
+    def test_another_machine_while_a_cleanup_is_pending(self):
+        self.copy_all()
+        self.assertIsNone(self.move())
+        self.update_host()
+        self.start_another()
+        self.b.reconciler.reconcile_node()
+        self.start()
+        self.a.gone = False
+        self.world.settle()
+        self.world.settle()
+        self.assertEqual(NEW, names.service_host(self.volume.host))
+        self.assertEqual('new', self.new.read(self.volume.id, 1))
+
+    def test_old_service_is_started_by_mistake(self):
+        self.copy()
+        self.update_host()
+        self.volume.service_uuid = None  # that of the removed service
+        self.b.gone = self.b.dead = False
+        self.world.forgotten.discard(B)
+        self.b.reconciler.reconcile_node()
+        self.b.stop(power=False)
+        self.b.gone = self.b.dead = True
+        self.world.forgotten.add(B)
+        self.start()
+        self.new.reconciler.reconcile_node()
+        self.world.settle()
+        self.assertEqual(NEW, names.service_host(self.volume.host))
+
+    def test_old_name_is_forgotten(self):
+        self.copy()
+        self.update_host()
+        self.start()
+        self.forget(B)
+        self.assertEqual((NEW + '#p', 'available'),
+                         (self.volume.host, self.volume.status))
+
+    def test_old_name_is_forgotten_during_a_live_migration(self):
+        handle = names.handle(self.volume.id)
+        self.a.opened.add(handle)
+        self.attach(self.world, self.volume, B, live=True)
+        self.a.opened.discard(handle)
+        self.b.write(self.volume.id, 1, 'new')
+        self.assertIs(Phase.STARTING, self.move().phase)
+        self.update_host()
+        self.forget(B)
+        self.start()
+        self.new.reconciler.reconcile_node()
+        self.assertEqual(NEW, names.service_host(self.volume.host))
+        self.assertEqual('new', self.new.read(self.volume.id, 1))
+
+    def test_old_name_is_forgotten_after_a_home_was_written_late(self):
+        """The node that has the volume is asked; it lives by another name."""
+        self.copy()
+        self.volume.host = A + '#p'
+        self.update_host()
+        self.start()
+        error = self.assertRaises(errors.CommandError, self.forget, B)
+        self.assertIn('%s has the LV' % NEW, str(error))
+        self.assertEqual('available', self.volume.status)
+
+    def test_new_name_is_forgotten(self):
+        self.copy()
+        self.update_host()
+        self.forget(NEW)
+        self.assertEqual((C + '#p', 'error', C),
+                         (self.volume.host, self.volume.status, self.home()))
 
 
 class ForgetTest(Base):
@@ -154,7 +270,7 @@ class ForgetTest(Base):
                 raise exceptions.PeerUnreachable(
                     host=host, method='has_lv', seconds=8)
             return answer(volume, host)
-        failed = self.take(self.plan(B, has_lv))
+        failed = self.take(self.plan(B, lambda world: has_lv))
         self.assertTrue(failed or self.volume.status == 'error',
                         'available at %s, without an LV' % self.volume.host)
 
@@ -199,11 +315,7 @@ class GivenUpTest(Base):
 
     def give_up(self):
         self.lose(self.b)
-        for step in forget.plan(
-                self.a.make_database(), B, A + '#p', lambda move: None,
-                callers.has_lv(self.world)):
-            if step.act:
-                step.act()
+        self.forget(B, A)
         self.world.forgotten.add(B)
         self.assertEqual((A + '#p', 'error'),
                          (self.volume.host, self.volume.status))
@@ -237,10 +349,7 @@ class GivenUpTest(Base):
         self.delete()
 
     def test_pending(self):
-        self.copy()
-        self.b.hydrate()
-        self.a.gone = True
-        self.b.reconciler.reconcile(self.volume.id)
+        self.copy_all()
         self.a.gone = False
         self.give_up()
         self.world.settle()
@@ -256,10 +365,7 @@ class GivenUpTest(Base):
         self.delete()
 
     def test_late_and_pending(self):
-        self.copy()
-        self.b.hydrate()
-        self.a.gone = True
-        self.b.reconciler.reconcile(self.volume.id)
+        self.copy_all()
         self.a.gone = False
         self.volume.host = A + '#p'
         self.give_up()
@@ -317,11 +423,8 @@ class MovedOnTest(Base):
                     self.check_late(late, write)
 
     def check_late(self, late, write):
-        self.setUp_world()
-        self.copy()
-        self.b.hydrate()
-        self.a.gone = True
-        self.b.reconciler.reconcile(self.volume.id)
+        self.make_world()
+        self.copy_all()
         self.volume.status = 'available'
         if write == 'before':
             self.volume.host = late + '#p'
@@ -341,13 +444,6 @@ class MovedOnTest(Base):
         self.assertEqual('new', c.read(self.volume.id, 1))
         for node in (self.a, self.b):
             self.assertEqual({}, dict(node.lvs))
-
-    def setUp_world(self):
-        self.world = worlds.World(hosts=(A, B, C, D, NEW))
-        self.volume = self.world.create_volume(A)
-        self.a, self.b, self.new = (
-            self.world.nodes[each] for each in (A, B, NEW))
-        self.new.gone = self.new.dead = True
 
 
 class OtherRowsTest(Base):

@@ -672,20 +672,36 @@ class DoctorTest(testtools.TestCase):
 
 
 class UnknownTest(testtools.TestCase):
+    """An LV of this node, b@l, whose volume's row names another host."""
+
+    def check(self, found, lv, row, service):
+        backend = mock.Mock(host='b@l')
+        backend.lvm().lvs.return_value = {
+            lv: lvm_reports.LogicalVolume(
+                'g', lv, 1 << 30, '9:9', frozenset(names.tags(volume='v')))}
+        backend.db.volumes.volumes_of.return_value = []
+        backend.db.volumes.volumes_with_wrong_host.return_value = []
+        backend.db.volumes.service_of.return_value = service
+        backend.db.moves.moves_of.return_value = []
+        backend.db.moves.move_of.return_value = None
+        backend.db.volumes.volume.side_effect = {'v': row}.get
+        self.assertEqual(found, [*doctor._unknown_lvs(backend)])
 
     def test_lv_of_a_volume_whose_row_names_a_former_home(self):
         """Cinder has written the home too late; the LV is the only copy."""
-        volume = images.volume('v', 'a@l', name_id='record',
-                               name='volume-record', status='available')
-        backend = mock.Mock(host='b@l')
-        backend.lvm().lvs.return_value = {
-            volume.name: lvm_reports.LogicalVolume(
-                'g', volume.name, 1 << 30, '9:9',
-                frozenset(names.tags(volume=volume.id)))}
-        backend.db.volumes.volumes_of.return_value = []
-        backend.db.moves.moves_of.return_value = []
-        backend.db.volumes.service_of.return_value = 'b@l'
-        for row, found in ((volume, []), (None, [volume.name]),
-                           (images.volume('v', 'a@l'), [volume.name])):
-            backend.db.volumes.volume.side_effect = {volume.id: row}.get
-            self.assertEqual(found, [*doctor._unknown_lvs(backend)])
+        lv = 'volume-record'
+        row = images.volume('v', 'a@l', name_id='record', name=lv,
+                            status='available')
+        for each, found in ((row, []), (None, [lv]),
+                            (images.volume('v', 'a@l'), [lv])):
+            self.check(found, lv, each, 'b@l')
+
+    def test_node_that_was_forgotten_and_is_back(self):
+        """Its volume was given up; the row names its LV, at another node."""
+        row = images.volume('v', 'c@l', status='error')
+        self.check([row.name], row.name, row, 'c@l')
+
+    def test_copied_disk(self):
+        """The volume is at home elsewhere, also by its service."""
+        row = images.volume('v', 'c@l', status='available')
+        self.check([row.name], row.name, row, 'c@l')

@@ -39,9 +39,7 @@ class ForgettingTest(ended_move_case.Base):
     def forget(self, world, host):
         self.lose(world.nodes[host])
         steps = self.plan(world, host)
-        for step in steps:
-            if step.act:
-                step.act()
+        callers.take(steps)
         return steps
 
     def check_forgotten(self, world, host):
@@ -468,10 +466,7 @@ class ForgettingTest(ended_move_case.Base):
         world, volume, _expected = self.begin()
         world.nodes[A].move(volume, B)
         self.lose(world.nodes[B])
-        for step in forget.plan(world.nodes[A].make_database(), B,
-                                A + '#p', lambda move: None,
-                                callers.has_lv(world)):
-            step.act and step.act()
+        callers.take(callers.plan_to_forget(world, B, A))
         world.settle()
         self.assertIn('volume-' + volume.id, world.nodes[A].lvs)
         volume.status = 'deleting'
