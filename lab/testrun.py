@@ -44,6 +44,9 @@ RUNNERS = {'unit': ('stestr', 'run'), 'functional': ('lab.functional',)}
 LONG = '_at_length'
 #: Why tests were not run to their end.
 LATE = 'not done within the time that all tests have together'
+#: stestr does not report them.
+MISSING = ('tests that were not run: %d. A worker of stestr has ended before '
+           'them.')
 #: What a lab may need, in MiB; it is little as long as its nodes rest.
 LAB_MEMORY = 6144
 
@@ -186,6 +189,12 @@ def limit(name, everything):
         TEST_LIMIT_ALL if everything else TEST_LIMITS[name])
 
 
+def _listed(venv, path):
+    """How many tests a suite has."""
+    return len(re.findall(r'(?m)^tests\.', subprocess.run(
+        **_stestr(venv, path, 'list'), stdout=subprocess.PIPE).stdout))
+
+
 def slowest(printed):
     """The slowest tests of a suite.
 
@@ -270,8 +279,15 @@ def suite(venv, name, path, until, *options, everything=False):
     failed = failures(text)
     if ended.late:
         failed.insert(0, ('%s tests' % name, [LATE]))
+    elif name == 'unit':
+        missing = _listed(venv, path) - (
+            counts['Passed'] + counts['Skipped']
+            + max(counts['Failed'], len(failed)))  # without crashed ones
+        if missing > 0:
+            failed.insert(0, ('%s tests' % name, [MISSING % missing]))
     return (name, ended.seconds, counts['Passed'],
-            counts['Failed'] or int(ended.code != 0), counts['Skipped']
+            counts['Failed'] or int(bool(ended.code or failed)),
+            counts['Skipped']
             ), failed, slowest(
                 subprocess.run(**_stestr(venv, path, 'slowest'),
                                stdout=subprocess.PIPE).stdout)

@@ -190,6 +190,18 @@ class Case(testtools.TestCase):
 '''
 
 
+LEAVES = '''
+import testtools
+class Case(testtools.TestCase):
+    def test_a(self):
+        pass
+    def test_b(self):
+        %s
+    def test_c(self):
+        pass
+'''
+
+
 class BudgetTest(testtools.TestCase):
 
     def setUp(self):
@@ -230,6 +242,23 @@ class BudgetTest(testtools.TestCase):
             ('tests.test_it.Case.test_b',
              ['it was running when all was ended'])], failed)
         self.assertIn(testrun.LATE, self.said.getvalue())
+
+    def run_with(self, statement):
+        (self.repo / 'tests/test_it.py').write_text(LEAVES % statement)
+        return self.run_suite(time.monotonic() + 3600)
+
+    def test_counts_tests_that_a_worker_left_out(self):
+        for statement in 'raise SystemExit(0)', '__import__("os")._exit(0)':
+            row, failed, _slowest = self.run_with(statement)
+            self.assertEqual((1, 1), row[2:4])
+            self.assertEqual([('unit tests', [testrun.MISSING % 1]),
+                              'tests.test_it.Case.test_b'],
+                             [failed[0], failed[1][0]])
+
+    def test_has_run_all(self):
+        row, failed, _slowest = self.run_with('self.skipTest("once")')
+        self.assertEqual((2, 0, 1), row[2:])
+        self.assertEqual([], failed)
 
     def test_is_over_before(self):
         row, failed, slowest = self.run_suite(time.monotonic() - 1)
