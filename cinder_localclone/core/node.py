@@ -217,10 +217,13 @@ def volume_at_home(node: Node, volume_id: str) -> Volume:
 def has_lv(node: Node, volume_id: str, lv: str) -> bool:
     """Return whether this node has an LV of this name with a volume's data.
 
-    The LV's tags decide. An uncommitted LV does not count.
+    The LV's tags decide. An uncommitted LV does not count: a failed creation
+    may have left it. The LV of a revert counts, because its name is unique.
     """
     found = node.lvm.lvs().get(lv)
-    return (found is not None and names.UNCOMMITTED not in found.tags
+    return (found is not None
+            and (names.UNCOMMITTED not in found.tags
+                 or volume_id not in names.ids_in(lv))
             and names.facts(found.tags).get('volume') == volume_id)
 
 

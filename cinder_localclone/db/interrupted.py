@@ -79,7 +79,8 @@ class Interrupted(records.Interrupted):
         elif (host in (names.service_host(row.host),
                        base.home_by_move(session, row))
                 and row.attach_status != 'attached'
-                and not any(map(_migrates, moves))):
+                and not any(map(_migrates, moves))
+                and not self._may_go_on(session, row, host, moves)):
             row.migration_status = 'error'
         else:
             return False
@@ -89,6 +90,24 @@ class Interrupted(records.Interrupted):
             # does not count.
             row.status = statuses.FREE
         return True
+
+    @staticmethod
+    def _may_go_on(session: base.Session, row: base.Row, host: str,
+                   moves: list[state.Move]) -> bool:
+        """Return whether another service may be copying a volume.
+
+        If the row names a former home, either home may have been asked. The
+        end of a running copy would replace all writes since this end.
+        """
+        service = session.query(base.models.Service).filter_by(
+            uuid=row.service_uuid, deleted=False).first()
+        homes = {names.service_host(row.host),
+                 base.home_by_move(session, row) or host,
+                 service.host if service else host}
+        copies = session.query(base.models.Volume).filter_by(
+            deleted=False,
+            migration_status=move_record.target(row.id)).count()
+        return homes != {host} and copies > len(moves)
 
     @staticmethod
     def _has_committed(session: base.Session, row: base.Row,

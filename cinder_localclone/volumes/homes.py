@@ -46,7 +46,7 @@ def correct(node: Node, volume: Volume) -> Volume | None:
 def has_lv(node: Node, volume_id: str, lv: str) -> bool:
     """Return whether this node has an LV of this name with a volume's data.
 
-    The LV's tags decide. An uncommitted LV does not count.
+    See :func:`.node.has_lv`.
     """
     return nodes.has_lv(node, volume_id, lv)
 

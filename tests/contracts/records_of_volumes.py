@@ -227,6 +227,26 @@ class Contract(records_bench.Contract):
         self.check_ended(C, None, 'available', 'migrating')
         self.check_ended(asked, 'error', 'available', 'error')
 
+    @ddt.data(A, B)
+    def test_end_interrupted__the_other_copies_it_to_another_backend(
+            self, started):
+        """One of them may still copy: the copy would replace later writes.
+        """
+        self.end(self.moves.commit(self.begin()))
+        self.migrating()
+        self.create('x@other', status='available',
+                    migration_status='target:' + self.volume)
+        self.put(host=A + '#p')
+        self.check_ended(started, None, 'available', 'migrating')
+
+    def test_end_interrupted__the_service_in_the_row_copies_it(self):
+        """The move to it has ended, and a former home was written late."""
+        self.migrating()
+        self.create('x@other', status='available',
+                    migration_status='target:' + self.volume)
+        self.put(service_uuid=self.rows.services[B])
+        self.check_ended(A, None, 'available', 'migrating')
+
     def test_end_interrupted__what_its_last_move_has_left(self):
         self.end(self.moves.commit(self.begin()))
         self.migrating()

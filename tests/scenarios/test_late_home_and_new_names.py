@@ -15,98 +15,15 @@ from cinder_localclone.core import names
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
 from tests.helpers import callers
-from tests.helpers import ended_move_case
+from tests.helpers import late_home_case as stage
 from tests import world as worlds
 
-A, B, C, D, NEW = 'a@l', 'b@l', 'c@l', 'd@l', 'new@l'
-#: What a simulated node keeps if it gets another name.
-KERNEL = ('disk', 'devices', 'exports', 'sessions', 'opened', 'backing',
-          'remote', 'remotes')
-
-
-class Base(ended_move_case.Base):
-
-    def setUp(self):
-        super().setUp()
-        self.make_world()
-
-    def make_world(self):
-        self.world = worlds.World(hosts=(A, B, C, D, NEW))
-        self.volume = self.world.create_volume(A)
-        self.a, self.b, self.new = (
-            self.world.nodes[each] for each in (A, B, NEW))
-        self.new.gone = self.new.dead = True
-
-    def move(self):
-        return self.a.node.moves.move_of(self.volume.id)
-
-    def copy(self):
-        self.a.move(self.volume, B)
-        self.b.reconciler.reconcile(self.volume.id)
-        self.b.write(self.volume.id, 1, 'new')
-        self.volume.status = 'available'
-
-    def copy_all(self):
-        """The source has yet to clean up."""
-        self.copy()
-        self.b.hydrate()
-        self.a.gone = True
-        self.b.reconciler.reconcile(self.volume.id)
-
-    def finish(self):
-        self.copy()
-        self.b.hydrate()
-        self.world.settle()
-        self.assertEqual({}, self.world.move_records)
-
-    def update_host(self, old=B, new=NEW, forgotten=True):
-        """The service is stopped, the rows are changed."""
-        node = self.world.nodes[old]
-        node.stop(power=False)
-        node.gone = node.dead = True
-        for each in (self.volume, *self.world.record_rows.values()):
-            each.host = each.host.replace(old, new)
-        if forgotten:
-            self.world.forgotten.add(old)
-        self.kept = {each: getattr(node, each) for each in KERNEL}
-
-    def start(self, name=NEW):
-        """The same kernel and disk, by the new name."""
-        node = self.world.nodes[name]
-        for each in KERNEL:
-            setattr(node, each, self.kept[each])
-        node.gone = node.dead = False
-        self.world.forgotten.discard(name)
-
-    def start_another(self):
-        """Another machine has the old name."""
-        for each in KERNEL:
-            setattr(self.b, each, getattr(self.world.nodes[D], each))
-        self.b.gone = self.b.dead = False
-        self.world.forgotten.discard(B)
-
-    def home(self):
-        return self.a.node.volumes.volume(self.volume.id).home
-
-    def plan(self, host, has_lv=callers.has_lv):
-        return callers.plan_to_forget(self.world, host, C, has_lv)
-
-    def forget(self, host, new_home=C):
-        callers.take(callers.plan_to_forget(self.world, host, new_home))
-
-    def take(self, steps):
-        """Take the steps as the command does; return the errors."""
-        failed = []
-        for step in steps:
-            try:
-                callers.take([step])
-            except Exception as exc:
-                failed.append(exc)
-        return failed
+A, B, C, D, NEW = (
+    stage.A, stage.B, stage.C, stage.D, stage.NEW)
 
 
 @ddt.ddt
-class RenamedTest(Base):
+class RenamedTest(stage.Base):
     """B gets another name: doc/source/operate/renaming.rst."""
 
     def check_at_new(self):
@@ -246,7 +163,7 @@ class RenamedTest(Base):
                          (self.volume.host, self.volume.status, self.home()))
 
 
-class ForgetTest(Base):
+class ForgetTest(stage.Base):
 
     def test_old_name_of_the_node_with_the_volume(self):
         """Nothing corrects the row then: the operator is told."""
@@ -310,7 +227,7 @@ class ForgetTest(Base):
         self.assertEqual(B, names.service_host(self.volume.host))
 
 
-class GivenUpTest(Base):
+class GivenUpTest(stage.Base):
     """A volume is given up to the source of its move."""
 
     def give_up(self):
@@ -389,7 +306,7 @@ class GivenUpTest(Base):
         self.assertNotEqual('error', self.volume.status)
 
 
-class MovedOnTest(Base):
+class MovedOnTest(stage.Base):
     """Moves on, and back, while records of earlier moves are left."""
 
     def test_back_while_the_cleanup_is_pending(self):
@@ -446,7 +363,7 @@ class MovedOnTest(Base):
             self.assertEqual({}, dict(node.lvs))
 
 
-class OtherRowsTest(Base):
+class OtherRowsTest(stage.Base):
     """The LV of a move belongs to another row, or to none."""
 
     def test_row_that_is_gone_while_its_copy_runs(self):

@@ -540,7 +540,8 @@ class SimInterrupted(Base, records.Interrupted):
             row.migration_status = 'success'
         elif (host in (_service(row.host), self._home_by_move(row))
                 and not copied
-                and row.attach_status != 'attached'):
+                and row.attach_status != 'attached'
+                and not self._may_go_on(row, host)):
             row.migration_status = 'error'
         else:
             return False
@@ -549,6 +550,16 @@ class SimInterrupted(Base, records.Interrupted):
                 for move in moves):
             row.status = statuses.FREE
         return True
+
+    def _may_go_on(self, row, host):
+        service = next((each for each in self.world.nodes
+                        if self.world.has_service(each)
+                        and self.world.service_of(each) == row.service_uuid),
+                       host)
+        homes = {_service(row.host), self._home_by_move(row) or host, service}
+        return homes != {host} and any(
+            each.migration_status == move_record.target(row.id)
+            for each in self.world.volumes.values())
 
     def _has_committed(self, row, moves, host):
         committed = [move for move in moves if move.committed]

@@ -360,20 +360,24 @@ def _unknown_lvs(backend: backends.Backend) -> Iterator[str]:
                 db.moves.move_of(volume_id)
             except exceptions.InvalidToken:
                 continue  # a forged tag may contain any text
-            if not _is_at_home(backend, volume_id, name):
+            if not _may_be_at_home(backend, volume_id, name):
                 yield name
 
 
-def _is_at_home(backend: backends.Backend, volume_id: str, lv: str) -> bool:
-    """Return whether an LV is a volume's whose row names a former home.
+def _may_be_at_home(backend: backends.Backend, volume_id: str, lv: str
+                    ) -> bool:
+    """Return whether an LV may be a volume's whose row names a former home.
 
-    Its move or the service in the row tells then that its home is this node:
-    see :mod:`.volumes.homes`.
+    Its move or the service in the row may tell that its home is this node: see
+    :mod:`.volumes.homes`. If they differ, this node may have another name, or
+    a new service. The LV may then be the only copy.
     """
     volumes = backend.db.volumes
     volume = volumes.volume(volume_id)
-    return volume is not None and volume.name == lv and backend.host in (
-        volume.home, volumes.service_of(volume_id))
+    if volume is None or volume.name != lv:
+        return False
+    service = volumes.service_of(volume_id)
+    return volume.home == backend.host or volume.home != service
 
 
 def _peer(backend: backends.Backend, host: str, alive: bool,

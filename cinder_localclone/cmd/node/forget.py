@@ -77,8 +77,12 @@ class Forget(base.Command):
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
         """Return the rows of the table."""
         backend, host = self.app.backend(), parsed_args.node
+        new_home = self._new_home(backend, host)
+        # First, because no home is corrected during a migration.
+        ended = (backend.db.interrupted.end_interrupted(host)
+                 if parsed_args.yes else {})
         steps = plan(
-            backend.db, host, self._new_home(backend, host),
+            backend.db, host, new_home,
             lambda move: _copied(backend, move),
             lambda volume, other: backend.call(
                 other, 'has_lv', volume.id, volume.name))
@@ -97,8 +101,7 @@ class Forget(base.Command):
                     ('', 'volume service', NOTHING, 'forgotten')]
         rows = [
             (volume_id, 'Cinder\'s own migration has ended: ' + how)
-            for volume_id, how in backend.db.interrupted.end_interrupted(
-                host).items()]
+            for volume_id, how in ended.items()]
         rows += [(step.volume_id, self._done(step)) for step in steps]
         if not self.app.exit_code and (
                 backend.db.decommission.forget_service(host)):
@@ -167,16 +170,19 @@ def plan(db: records.Database, host: str, new_home: str,
         else db.volumes.service_of(volume.id), host) for volume in volumes}
     moves = [_with_home(move, others.get(move.volume_id))
              for move in db.moves.moves_of(host)]
-    steps = [step for move in moves
-             for step in _of_move(db, host, move, copied)]
     current = {move.volume_id: move for move in moves if not move.is_over}
+    of_volumes, stopped = list[Step](), set[str]()
     for volume in volumes:
         move = current.get(volume.id)
-        if not (move and _goes_back(move, host)):
-            steps.append(
-                _of_other_home(db, volume, others[volume.id], has_lv)
-                or _of_renamed(db, volume, host, has_lv)
-                or _of_volume(db, volume, move, new_home))
+        if move and _goes_back(move, host):
+            continue
+        step = _of_other_home(db, volume, others[volume.id], has_lv)
+        if not step and (
+                step := _of_renamed(db, volume, host, has_lv)):
+            stopped.add(volume.id)  # its record tells of the new name
+        of_volumes.append(step or _of_volume(db, volume, move, new_home))
+    steps = [step for move in moves if move.volume_id not in stopped
+             for step in _of_move(db, host, move, copied)] + of_volumes
     steps += _of_misplaced(db, host, new_home, has_lv)
     return steps + list(_of_snapshots(db, host))
 
@@ -337,14 +343,17 @@ def _of_renamed(db: records.Database, volume: Volume, host: str,
                 has_lv: Callable[[Volume, str], bool]) -> Step | None:
     """Return the step of a volume whose home may live by another name.
 
-    The record of its move has the former name. All living nodes are asked.
+    The record of its move has the former name, or its row a service that was
+    removed. All living nodes are asked.
 
     :returns: None if no node has its LV, or its row is right
     """
-    if not volume.is_misplaced:
+    known = db.services.alive_by_host()
+    if not volume.is_misplaced and db.volumes.service_of(volume.id) in known:
         return None
-    what = 'home of the volume (%s) by its move' % volume.status
-    for node, alive in sorted(db.services.alive_by_host().items()):
+    what = 'home of the volume (%s), unless it has another name' % (
+        volume.status)
+    for node, alive in sorted(known.items()):
         if not alive or node == host or not names.same_backend(node, host):
             continue
         try:

@@ -233,11 +233,11 @@ class HomesTest(attach_case.Base):
 
     def test_uncommitted(self):
         """Cinder has not taken the LV: a creation decides what it is."""
-        self.committed()
-        with self.b.node.lock(self.volume.id):
-            self.b.node.lvm.mark_uncommitted(self.volume.name)
-        homes.correct(self.b.node, self.volume)
-        self.assertEqual(A + '#p', self.volume.host)
+        self.rolled_back()
+        with self.a.node.lock(self.volume.id):
+            self.a.node.lvm.mark_uncommitted(self.volume.name)
+        homes.correct(self.a.node, self.volume)
+        self.assertEqual(B + '#p', self.volume.host)
 
     def test_deleted_though_a_creation_has_failed_elsewhere(self):
         """The other node removes what it has made in vain."""
