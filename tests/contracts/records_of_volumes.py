@@ -839,6 +839,14 @@ class Contract(records_bench.Contract):
         self.assertFalse(
             self.nothing(self.volumes.correct_home, self.row(), B))
 
+    def test_correct_home__without_any_service(self):
+        """A row and a host that lack one are no pair."""
+        self.put(service_uuid=None)
+        self.decommission.forget_service(B)
+        for host in (B, C):
+            self.assertFalse(self.nothing(
+                self.volumes.correct_home, self.row(), host))
+
     def test_correct_home__after_another_was_written(self):
         self.late_by_move(A, A)
         volume = self.row()

@@ -85,6 +85,14 @@ class HomesTest(attach_case.Base):
         self.b.reconciler.reconcile(self.volume.id)
         self.is_at(B)
 
+    @ddt.data(A, 'x@l')
+    def test_whatever_service_was_written_late(self, service):
+        """The record of its move tells the home."""
+        self.committed()
+        self.volume.service_uuid = self.world.service_of(service)
+        self.b.reconciler.reconcile(self.volume.id)
+        self.is_at(B)
+
     def test_by_another_node_during_its_move(self):
         """The home in the record may be its former name."""
         self.committed()

@@ -681,7 +681,7 @@ class UnknownTest(testtools.TestCase):
                 'g', lv, 1 << 30, '9:9', frozenset(names.tags(volume='v')))}
         backend.db.volumes.volumes_of.return_value = []
         backend.db.volumes.volumes_with_wrong_host.return_value = []
-        backend.db.volumes.service_of.return_value = service
+        backend.db.volumes.service_of.side_effect = {'v': service}.get
         backend.db.moves.moves_of.return_value = []
         backend.db.moves.move_of.return_value = None
         backend.db.volumes.volume.side_effect = {'v': row}.get
