@@ -21,8 +21,8 @@ class Base(ended_move_case.Base):
         super().setUp()
         self.make_world()
 
-    def make_world(self):
-        self.world = worlds.World(hosts=(A, B, C, D, NEW))
+    def make_world(self, others=()):
+        self.world = worlds.World(hosts=(A, B, C, D, NEW, *others))
         self.volume = self.world.create_volume(A)
         self.a, self.b, self.new = (
             self.world.nodes[each] for each in (A, B, NEW))

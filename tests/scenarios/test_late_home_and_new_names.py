@@ -9,11 +9,14 @@ from unittest import mock
 
 import ddt
 
+from cinder_localclone.cmd.node import forget
 from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
+from cinder_localclone.core.state import Asked
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
+from cinder_localclone.volumes import migrate
 from tests.helpers import callers
 from tests.helpers import late_home_case as stage
 from tests import world as worlds
@@ -67,6 +70,18 @@ class RenamedTest(stage.Base):
             self.b.reconciler.reconcile_node()
         finally:
             self.assertNotEqual(B, names.service_host(self.volume.host))
+
+    def test_another_machine_with_the_old_name_is_asked(self):
+        """A request comes before its first sweep: it takes no home by it."""
+        self.copy_all()
+        self.volume.status = 'available'
+        self.volume.host = A + '#p'
+        self.update_host()
+        self.start()
+        self.start_another()
+        self.assertRaises(exceptions.LocalCloneError, migrate.move_away,
+                          self.b.node, self.volume.id, C, Asked.DRAIN)
+        self.assertEqual((A + '#p', None), (self.volume.host, self.move()))
 
     @ddt.data((False, True), (True, True), (True, False))
     @ddt.unpack
@@ -171,23 +186,52 @@ class ForgetTest(stage.Base):
         self.volume.host = A + '#p'
         self.update_host()
         self.start()
-        failed, = self.take(self.plan(B))
-        self.assertIn('%s has the LV' % NEW, str(failed))
+        step, = self.plan(B)
+        self.assertEqual(forget.NOTHING, step.lost)
+        failed, = self.take([step])
+        self.assertIn('%s has the LV %s of' % (NEW, self.volume.name),
+                      str(failed))
         self.assertEqual('available', self.volume.status)
+
+    def plan_without_answer(self, silent):
+        """A node does not answer."""
+        answer = callers.has_lv(self.world)
+
+        def has_lv(volume, host):
+            if host == silent:
+                raise exceptions.PeerUnreachable(
+                    host=host, method='has_lv', seconds=8)
+            return answer(volume, host)
+        return self.plan(B, lambda world: has_lv)
+
+    def test_another_node_does_not_answer_during_a_move(self):
+        """It may be the lost node by a new name: nothing is given up."""
+        self.copy()
+        self.volume.host = A + '#p'
+        self.lose(self.b)
+        step, = self.plan_without_answer(D)
+        self.assertEqual('unknown: %s may have the volume' % D, step.lost)
+        failed, = self.take([step])
+        self.assertIn('%s may have the volume. Nothing' % D, str(failed))
+        self.assertEqual((A + '#p', 'available'),
+                         (self.volume.host, self.volume.status))
+
+    def test_node_of_another_backend_is_not_asked(self):
+        """Its service has no such method, or is of another driver."""
+        self.make_world(('c1@lvm',))
+        self.copy()
+        self.volume.host = A + '#p'
+        self.lose(self.b)
+        self.assertEqual([], self.take(self.plan_without_answer('c1@lvm')))
+        self.assertEqual((C + '#p', 'error'),
+                         (self.volume.host, self.volume.status))
 
     def test_another_node_does_not_answer(self):
         """A loss is told, or the service is kept for another attempt."""
         self.finish()
         self.volume.host = A + '#p'
         self.lose(self.b)
-        answer = callers.has_lv(self.world)
-
-        def has_lv(volume, host):
-            if host == D:
-                raise exceptions.PeerUnreachable(
-                    host=host, method='has_lv', seconds=8)
-            return answer(volume, host)
-        failed = self.take(self.plan(B, lambda world: has_lv))
+        failed = self.take(self.plan_without_answer(D))
         self.assertTrue(failed or self.volume.status == 'error',
                         'available at %s, without an LV' % self.volume.host)
 
@@ -214,6 +258,19 @@ class ForgetTest(stage.Base):
         self.lose(self.a)
         self.take(self.plan(A))
         self.assertNotEqual(B, names.service_host(self.volume.host))
+
+    def test_the_same_without_a_service_in_the_row(self):
+        """The node by its new name is asked before the volume is given up."""
+        self.copy()
+        self.volume.host = A + '#p'
+        self.update_host()
+        self.start()
+        self.volume.service_uuid = 'that of the removed service'
+        self.lose(self.a)
+        failed, = self.take(self.plan(A))
+        self.assertIn('%s has the LV' % NEW, str(failed))
+        self.assertEqual((A + '#p', 'available'),
+                         (self.volume.host, self.volume.status))
 
     def test_migration_that_the_lost_node_was_asked_for(self):
         """Cinder asked the home in the row; nobody else ends it."""
@@ -374,13 +431,29 @@ class OtherRowsTest(stage.Base):
             node.reconciler.reconcile_node()
         self.assertEqual({}, self.b.reconciler.copying._copies)
 
-    def test_row_that_is_gone_before_the_commit(self):
+    def begin_and_delete(self):
         self.a.node.moves.begin(
             self.a.node.volumes.volume(self.volume.id), B + '#p',
             Event.MOVE_BEGUN, worlds.GEOMETRY,
             lambda record: 'portal,1 %s 0' % record, 'CHAP u s', 'i')
         self.world.deleted[self.volume.id] = self.world.volumes.pop(
             self.volume.id)
+
+    def test_row_that_is_gone_before_the_commit(self):
+        self.begin_and_delete()
         for node in (self.a, self.b, self.a):
             node.reconciler.reconcile_node()
         self.assertEqual({}, self.world.move_records)
+
+    def test_row_that_is_gone_is_asked_for(self):
+        """The end of its move is no error."""
+        self.begin_and_delete()
+        self.a.reconciler.reconcile(self.volume.id)
+        self.assertEqual({}, self.world.move_records)
+
+    def test_row_that_is_gone_before_a_move(self):
+        """As expected of a request that is late."""
+        self.world.deleted[self.volume.id] = self.world.volumes.pop(
+            self.volume.id)
+        self.assertRaises(exceptions.StaleMove, migrate.move_away,
+                          self.a.node, self.volume.id, C, Asked.DRAIN)
