@@ -209,7 +209,8 @@ def volume_at_home(node: Node, volume_id: str) -> Volume:
             volume.home == node.host
             and has_lv(node, volume_id, volume.name)):
         volume = correct_home(node, volume)
-    if volume is None or volume.home != node.host:
+    if (volume is None or volume.home != node.host
+            or volume.is_misplaced):  # another node has the name of its home
         raise exceptions.StaleMove(volume=volume_id)
     return volume
 

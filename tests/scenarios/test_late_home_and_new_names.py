@@ -13,6 +13,7 @@ from cinder_localclone.cmd.node import forget
 from cinder_localclone.core import errors
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
 from cinder_localclone.core.state import Asked
 from cinder_localclone.core.state import Event
 from cinder_localclone.core.state import Phase
@@ -82,6 +83,16 @@ class RenamedTest(stage.Base):
         self.assertRaises(exceptions.LocalCloneError, migrate.move_away,
                           self.b.node, self.volume.id, C, Asked.DRAIN)
         self.assertEqual((A + '#p', None), (self.volume.host, self.move()))
+
+    def test_another_machine_is_asked_during_the_copy(self):
+        """The home by the move has its name; the LV is elsewhere."""
+        self.copy()
+        self.volume.host = A + '#p'
+        self.update_host()
+        self.start()
+        self.start_another()
+        self.assertRaises(exceptions.StaleMove, nodes.volume_at_home,
+                          self.b.node, self.volume.id)
 
     @ddt.data((False, True), (True, True), (True, False))
     @ddt.unpack
@@ -225,6 +236,19 @@ class ForgetTest(stage.Base):
         self.assertEqual([], self.take(self.plan_without_answer('c1@lvm')))
         self.assertEqual((C + '#p', 'error'),
                          (self.volume.host, self.volume.status))
+
+    def test_service_without_the_lv(self):
+        """A creation on another node was written late, too."""
+        self.copy()
+        self.volume.host = A + '#p'
+        self.update_host()
+        self.start()
+        self.volume.service_uuid = self.world.service_of(D)
+        self.lose(self.a)
+        failed, = self.take(self.plan(A))
+        self.assertIn('%s has the LV %s of' % (NEW, self.volume.name),
+                      str(failed))
+        self.assertEqual(A + '#p', self.volume.host)
 
     def test_another_node_does_not_answer(self):
         """A loss is told, or the service is kept for another attempt."""

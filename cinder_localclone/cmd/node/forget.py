@@ -271,7 +271,8 @@ def _of_other_home(db: records.Database, volume: Volume, home: str,
         return None
     what = 'home of the volume (%s) by mistake' % volume.status
     try:
-        if not (volume.is_misplaced or has_lv(volume, home)):
+        if not (volume.is_misplaced and volume.home == home
+                or has_lv(volume, home)):
             return None
     except exceptions.LocalCloneError as exc:
         return Step(
