@@ -9,6 +9,7 @@ from collections.abc import Container
 from cinder import objects
 from cinder.volume import volume_types
 from oslo_utils import timeutils
+import sqlalchemy
 
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.interfaces import records
@@ -169,7 +170,8 @@ class Volumes(records.Volumes):
             wrong = [row.id for row in session.query(volume).filter_by(
                 deleted=False).filter(
                     base.has_home(host), volume.status != 'creating',
-                    volume.service_uuid != uuid)
+                    sqlalchemy.or_(volume.service_uuid != uuid,
+                                   volume.service_uuid.is_(None)))
                 if row.name in lvs]
         if not wrong:
             return

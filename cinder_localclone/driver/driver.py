@@ -196,7 +196,11 @@ class LocalCloneDriver(image_driver.ImageDriver, manage.ManageDriver,
         self.service.check()
         # Only before the start: later Cinder's manager has calls under way.
         if self._server is None:
-            self.service.node.interrupted.end_interrupted(self.host)
+            node = self.service.node
+            # A former service in a row, as after a new name of this node,
+            # would pass for one that still migrates the volume.
+            node.volumes.correct_services(self.host, node.lvm.lvs())
+            node.interrupted.end_interrupted(self.host)
         # Peers are asked later: at start none may be up.
         self.service.reconciler.reconcile_node(moves=False)
         if self._server is None:

@@ -880,6 +880,12 @@ class Contract(records_bench.Contract):
         self.assertIsNone(self.nothing(self.volumes.service_of, self.volume))
         self.assertIsNone(self.nothing(self.volumes.service_of, NONE))
 
+    def test_correct_services__of_a_managed_volume(self):
+        """Cinder has written none."""
+        self.put(service_uuid=None)
+        self.volumes.correct_services(A, {self.told('name')})
+        self.assertEqual(self.rows.services[A], self.told('service_uuid'))
+
     def test_correct_services__of_a_home(self):
         self.put(service_uuid=self.rows.services[B])
         other = self.create(B)

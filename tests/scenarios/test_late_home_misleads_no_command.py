@@ -126,6 +126,27 @@ class ForgetTest(Base):
             self.volume.status == 'error' or code == 1 and not forgotten,
             (self.volume.host, self.home(), self.volume.status, told))
 
+    def migrating(self):
+        self.copy()
+        self.volume.host = A + '#p'
+        self.volume.migration_status = 'migrating'
+
+    def test_loss_is_shown_before_the_end_of_a_migration(self):
+        """--yes ends the migration, and gives up the volume."""
+        self.migrating()
+        self.lose(self.b)
+        _code, _forgotten, told = self.command(B)
+        self.assertIn(self.volume.id, [row['Volume'] for row in told])
+
+    def test_home_during_a_migration_that_may_go_on(self):
+        """The other home may be copying, so the migration does not end."""
+        self.migrating()
+        self.world.row('x@other', migration_status='target:' + self.volume.id)
+        self.lose(self.b)
+        code, forgotten, told = self.command(B, '--yes')
+        self.assertEqual('migrating', self.volume.migration_status)
+        self.assertEqual((1, False), (code, forgotten), told)
+
 
 class RevertedTest(revert_case.Base):
     """A revert changes the home, too; the new LV is uncommitted at first."""

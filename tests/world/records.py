@@ -370,8 +370,7 @@ class SimVolumes(Base, records.Volumes):
         for row in self.world.volumes.values():
             if (self.world.has_service(host) and row.status != 'creating'
                     and (row.host or '').partition('#')[0] == host
-                    and row.name in lvs and row.service_uuid not in (
-                        None, self.world.service_of(host))):
+                    and row.name in lvs):
                 row.service_uuid = self.world.service_of(host)
 
 

@@ -184,6 +184,7 @@ def plan(db: records.Database, host: str, new_home: str,
     steps = [step for move in moves if move.volume_id not in stopped
              for step in _of_move(db, host, move, copied)] + of_volumes
     steps += _of_misplaced(db, host, new_home, has_lv)
+    steps += _of_migrating(db, host, moves)
     return steps + list(_of_snapshots(db, host))
 
 
@@ -338,6 +339,33 @@ def _of_misplaced(db: records.Database, host: str, new_home: str,
             yield _back(db, move)
         else:
             yield _of_volume(db, volume, move, new_home)
+
+
+def _of_migrating(db: records.Database, host: str, moves: list[state.Move]
+                  ) -> Iterator[Step]:
+    """Yield the steps of misplaced volumes that Cinder still migrates.
+
+    No home is corrected during a migration. With --yes it has ended by now,
+    unless the other home may be at work on it.
+    """
+    for volume_id in sorted({move.volume_id for move in moves
+                             if not _goes_back(move, host)}):
+        volume = db.volumes.volume(volume_id)
+        if (volume is not None and volume.is_misplaced
+                and volume.home == host and volume.is_migrated_by_cinder):
+            yield Step(
+                volume_id, 'home of the volume (migrating)',
+                'the whole volume', 'in status "error", when Cinder\'s own '
+                'migration has ended',
+                functools.partial(_still_migrates, volume))
+
+
+def _still_migrates(volume: Volume) -> typing.NoReturn:
+    raise errors.CommandError(
+        'Cinder may still be migrating the volume on %s. Nothing was changed. '
+        'Run the command again when the migration has ended. If none is under '
+        'way, first run "cinder reset-state --reset-migration-status %s".' % (
+            names.service_host(volume.host), volume.id))
 
 
 def _of_renamed(db: records.Database, volume: Volume, host: str,

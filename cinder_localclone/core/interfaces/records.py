@@ -268,7 +268,7 @@ class Volumes(abc.ABC):
         """Correct the service in the rows of volumes at home on a host.
 
         Cinder's manager writes its own service into a new volume's row,
-        wherever the volume is then.
+        wherever the volume is then; it writes none into a managed volume's.
 
         :param host: the service host
         :param lvs: names of the LVs on this host. A volume without its LV is

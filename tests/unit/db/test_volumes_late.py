@@ -2,13 +2,16 @@
 """Late homes of nodes with new names, on Cinder's own schema."""
 
 from cinder.tests.unit import utils
+import ddt
 
+from cinder_localclone.cmd.node import forget
 from cinder_localclone.db import base
 from tests.helpers import records_case
 
 A, B, NEW = records_case.A, records_case.B, 'new@l'
 
 
+@ddt.ddt
 class LateTest(records_case.Base):
 
     def setUp(self):
@@ -47,3 +50,42 @@ class LateTest(records_case.Base):
                  attach_status='detached', migration_status='migrating')
         self.assertEqual({self.volume.id: 'error'},
                          self.db.interrupted.end_interrupted(A))
+
+    def migrating(self, home, service):
+        """Cinder copies the volume to another backend."""
+        self.drain(self.move)
+        self.put(host=home + '#p', service_uuid=self.uuids[service],
+                 status='available', attach_status='detached',
+                 migration_status='migrating', _name_id=None)
+        utils.create_volume(self.context, host='x@other#p',
+                            migration_status='target:' + self.volume.id)
+
+    @ddt.data((NEW, B), (A, B))
+    @ddt.unpack
+    def test_migration_of_a_row_with_a_wrong_service(self, home, service):
+        """After a new name; or if another node's manager made the volume.
+
+        The node has the LV, so it corrects the service before it ends the
+        migration.
+        """
+        self.migrating(home, service)
+        name = self.volumes.volume(self.volume.id).name
+        self.assertEqual({}, self.db.interrupted.end_interrupted(home))
+        self.volumes.correct_services(home, [name])
+        self.assertEqual({self.volume.id: 'error'},
+                         self.db.interrupted.end_interrupted(home))
+
+    def test_managed_volume_of_a_lost_node(self):
+        """Cinder writes no service into its row; the first sweep does.
+
+        Without it, each living node would be asked for each volume.
+        """
+        self.drain(self.move)
+        self.put(host=A + '#p', service_uuid=None, _name_id=None)
+        self.volumes.correct_services(
+            A, [self.volumes.volume(self.volume.id).name])
+        asked = []
+        *_others, step = forget.plan(
+            self.db, A, B + '#p', lambda _move: None,
+            lambda _volume, node: asked.append(node))
+        self.assertEqual(([], 'the whole volume'), (asked, step.lost))

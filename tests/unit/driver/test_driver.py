@@ -471,11 +471,13 @@ class StartTest(testtools.TestCase):
         self.patch(
             'storage.cryptsetup.Cryptsetup.note_directories').return_value = []
         self.patch('storage.logical_volumes.Lvm.own_block').return_value = 512
-        self.patch('storage.logical_volumes.Lvm.lvs').return_value = {
+        self.lvs = self.patch('storage.logical_volumes.Lvm.lvs')
+        self.lvs.return_value = {
             'pool': lvm_reports.LogicalVolume(
                 'g', 'pool', 1 << 30, '', frozenset(), zeroes=True)}
         self.reconcile = self.patch(
             'volumes.reconcile.Reconciler.reconcile_node')
+        self.correct = self.patch('db.volumes.Volumes.correct_services')
         self.end = self.patch(
             'db.interrupted.Interrupted.end_interrupted')
         self.server = self.patch('service.rpc.rpc.get_server')
@@ -498,6 +500,15 @@ class StartTest(testtools.TestCase):
         # Peers may be asked only once it serves them itself.
         self.assertEqual([mock.call(moves=False)] * 4,
                          self.reconcile.mock_calls)
+
+    def test_services_are_corrected_before_migrations_end(self):
+        """By its service, another node might still copy a volume."""
+        began = mock.Mock()
+        began.attach_mock(self.correct, 'correct')
+        began.attach_mock(self.end, 'end')
+        self.driver.check_for_setup_error()
+        self.assertEqual([mock.call.correct(HOST, self.lvs.return_value),
+                          mock.call.end(HOST)], began.mock_calls)
 
     def test_without_a_volume_group_nothing_starts(self):
         group = self.open_group.return_value
