@@ -206,17 +206,21 @@ def set_home(session: Session, row: Row, host: str) -> None:
         row.availability_zone = service.availability_zone
 
 
-def is_misplaced(session: Session, row: Row, host: str) -> bool:
+def is_misplaced(session: Session, row: Row, host: str,
+                 migrating: bool = False) -> bool:
     """Return whether the row of a volume at home on a host names another.
 
     The move that has made the LV tells the home, or else the service in the
     row. While Cinder creates or migrates a volume, it changes host and service
     itself.
+
+    :param migrating: whether a volume in migration may be misplaced
     """
     named = names.service_host(row.host)
     if (named == host or not names.same_backend(named, host)
             or row.status in statuses.BEING_CREATED
-            or row.migration_status not in statuses.NO_MIGRATION):
+            or not migrating
+            and row.migration_status not in statuses.NO_MIGRATION):
         return False
     home = home_by_move(session, row)
     if home is not None and (

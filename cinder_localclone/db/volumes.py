@@ -125,7 +125,8 @@ class Volumes(records.Volumes):
 
     # -- rows with a wrong host or service
 
-    def volumes_with_wrong_host(self, host: str) -> list[str]:
+    def volumes_with_wrong_host(self, host: str, migrating: bool = False
+                                ) -> list[str]:
         with base.reader() as session:
             model = base.models.Volume
             moved = [record.id for record in base.records(session)
@@ -140,7 +141,8 @@ class Volumes(records.Volumes):
                     deleted=False, service_uuid=service.uuid).filter(
                         ~base.has_home(host))
             return sorted({row.id for row in found
-                           if base.is_misplaced(session, row, host)})
+                           if base.is_misplaced(session, row, host,
+                                                migrating)})
 
     @base.retried
     def correct_home(self, volume: Volume, host: str) -> bool:

@@ -247,6 +247,40 @@ class Contract(records_bench.Contract):
         self.put(service_uuid=self.rows.services[B])
         self.check_ended(A, None, 'available', 'migrating')
 
+    def copied_elsewhere(self, service):
+        self.migrating()
+        copy = self.create('x@other', status='available',
+                           migration_status='target:' + self.volume)
+        self.put(service_uuid=self.rows.services.get(service))
+        return copy
+
+    @ddt.data(A, None)
+    def test_end_interrupted__what_only_its_home_can_have_copied(
+            self, service):
+        """The usual case: no other node may be at work on it."""
+        self.copied_elsewhere(service)
+        self.check_ended(A, 'error', 'available', 'error')
+
+    def test_end_interrupted__of_a_service_that_was_removed(self):
+        """As it is after a new name of the node."""
+        self.copied_elsewhere(B)
+        self.decommission.forget_service(B)
+        self.check_ended(A, 'error', 'available', 'error')
+
+    @ddt.data(A, None)
+    def test_end_interrupted__its_move_tells_that_the_other_copies_it(
+            self, service):
+        """The service in the row is that of the former home, too."""
+        self.end(self.moves.commit(self.begin()))
+        self.copied_elsewhere(service)
+        self.put(host=A + '#p')
+        self.check_ended(A, None, 'available', 'migrating')
+
+    def test_end_interrupted__of_a_copy_whose_row_is_gone(self):
+        """Cinder has removed its row after an error."""
+        self.rows.destroy(self.copied_elsewhere(B))
+        self.check_ended(A, 'error', 'available', 'error')
+
     def test_end_interrupted__what_its_last_move_has_left(self):
         self.end(self.moves.commit(self.begin()))
         self.migrating()
@@ -758,6 +792,11 @@ class Contract(records_bench.Contract):
         self.late(**values)
         self.assertEqual([],
                          self.nothing(self.volumes.volumes_with_wrong_host, A))
+
+    def test_volumes_with_wrong_host__with_those_in_migration(self):
+        self.late(migration_status='migrating')
+        self.assertEqual([self.volume], self.nothing(
+            self.volumes.volumes_with_wrong_host, A, True))
 
     def test_volumes_with_wrong_host__not_of_another_backend(self):
         self.put(host='b@other#p', service_uuid=self.rows.services[A])

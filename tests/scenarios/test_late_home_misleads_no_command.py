@@ -10,6 +10,7 @@ import fixtures
 
 from cinder_localclone.cmd.doctor import doctor
 from cinder_localclone.cmd import main
+from cinder_localclone.core.state import Phase
 from tests.helpers import callers
 from tests.helpers import late_home_case as stage
 from tests.helpers import revert_case
@@ -137,6 +138,7 @@ class ForgetTest(Base):
         self.lose(self.b)
         _code, _forgotten, told = self.command(B)
         self.assertIn(self.volume.id, [row['Volume'] for row in told])
+        self.assertEqual('migrating', self.volume.migration_status)
 
     def test_home_during_a_migration_that_may_go_on(self):
         """The other home may be copying, so the migration does not end."""
@@ -145,6 +147,33 @@ class ForgetTest(Base):
         self.lose(self.b)
         code, forgotten, told = self.command(B, '--yes')
         self.assertEqual('migrating', self.volume.migration_status)
+        self.assertEqual((1, False), (code, forgotten), told)
+
+    def test_migration_of_a_row_that_is_right(self):
+        """Its loss is told once."""
+        self.copy()
+        self.volume.migration_status = 'migrating'
+        self.lose(self.b)
+        step, = self.plan(B)
+        self.assertIn('writes since its move began', step.lost)
+
+    def test_guest_that_goes_back_during_a_migration(self):
+        self.a.opened.add('localclone-' + self.volume.id)
+        self.attach(self.world, self.volume, B, live=True)
+        self.assertIs(Phase.STARTING, self.move().phase)
+        self.volume.host = A + '#p'
+        self.volume.migration_status = 'migrating'
+        self.lose(self.b)
+        self.assertEqual(['destination of a live migration'],
+                         [step.what for step in self.plan(B)])
+
+    def test_migration_by_a_home_of_which_only_the_service_tells(self):
+        """The record of its move has ended."""
+        self.finish()
+        self.volume.host = A + '#p'
+        self.volume.migration_status = 'migrating'
+        self.lose(self.b)
+        code, forgotten, told = self.command(B, '--yes')
         self.assertEqual((1, False), (code, forgotten), told)
 
 

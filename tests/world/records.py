@@ -99,12 +99,12 @@ class Base:
         home = self._home_in(move, row) if move and move.committed else None
         return None if home == _service(row.host) else home
 
-    def _is_misplaced(self, row, host):
+    def _is_misplaced(self, row, host, migrating=False):
         """Whether the row of a volume at home on a host names another."""
         if (_service(row.host) == host
                 or not names.same_backend(_service(row.host), host)
                 or row.status in statuses.BEING_CREATED
-                or row.is_migrated_by_cinder):
+                or not migrating and row.is_migrated_by_cinder):
             return False
         home = self._home_by_move(row)
         if home is not None and (home == host or self.world.has_service(home)):
@@ -346,9 +346,9 @@ class SimVolumes(Base, records.Volumes):
                 'reverting', name_id):
             recorded.status = 'available'
 
-    def volumes_with_wrong_host(self, host):
+    def volumes_with_wrong_host(self, host, migrating=False):
         return [row.id for row in self.world.volumes.values()
-                if self._is_misplaced(row, host)]
+                if self._is_misplaced(row, host, migrating)]
 
     def correct_home(self, volume, host):
         row = self.world.volumes.get(volume.id)

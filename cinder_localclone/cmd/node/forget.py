@@ -184,7 +184,6 @@ def plan(db: records.Database, host: str, new_home: str,
     steps = [step for move in moves if move.volume_id not in stopped
              for step in _of_move(db, host, move, copied)] + of_volumes
     steps += _of_misplaced(db, host, new_home, has_lv)
-    steps += _of_migrating(db, host, moves)
     return steps + list(_of_snapshots(db, host))
 
 
@@ -315,7 +314,8 @@ def _of_misplaced(db: records.Database, host: str, new_home: str,
     been written late, see :mod:`.volumes.homes`. Nothing tells of the loss
     once this service is forgotten.
     """
-    for volume_id in db.volumes.volumes_with_wrong_host(host):
+    for volume_id in db.volumes.volumes_with_wrong_host(
+            host, migrating=True):
         volume = db.volumes.volume(volume_id)
         if volume is None:
             continue
@@ -335,29 +335,18 @@ def _of_misplaced(db: records.Database, host: str, new_home: str,
         renamed = _of_renamed(db, volume, host, has_lv)
         if renamed:
             yield renamed
-        elif move and move.committed and move.phase is Phase.STARTING:
-            yield _back(db, move)
-        else:
-            yield _of_volume(db, volume, move, new_home)
-
-
-def _of_migrating(db: records.Database, host: str, moves: list[state.Move]
-                  ) -> Iterator[Step]:
-    """Yield the steps of misplaced volumes that Cinder still migrates.
-
-    No home is corrected during a migration. With --yes it has ended by now,
-    unless the other home may be at work on it.
-    """
-    for volume_id in sorted({move.volume_id for move in moves
-                             if not _goes_back(move, host)}):
-        volume = db.volumes.volume(volume_id)
-        if (volume is not None and volume.is_misplaced
-                and volume.home == host and volume.is_migrated_by_cinder):
+        elif volume.is_migrated_by_cinder:
+            # With --yes its migration has ended by now, unless the other home
+            # may be at work on it.
             yield Step(
                 volume_id, 'home of the volume (migrating)',
                 'the whole volume', 'in status "error", when Cinder\'s own '
                 'migration has ended',
                 functools.partial(_still_migrates, volume))
+        elif move and move.committed and move.phase is Phase.STARTING:
+            yield _back(db, move)
+        else:
+            yield _of_volume(db, volume, move, new_home)
 
 
 def _still_migrates(volume: Volume) -> typing.NoReturn:

@@ -235,7 +235,8 @@ class Volumes(abc.ABC):
         """
 
     @abc.abstractmethod
-    def volumes_with_wrong_host(self, host: str) -> list[str]:
+    def volumes_with_wrong_host(self, host: str, migrating: bool = False
+                                ) -> list[str]:
         """Return the volumes at home on a host whose rows name another.
 
         The move of a volume tells its home, or else the service in its row.
@@ -243,6 +244,7 @@ class Volumes(abc.ABC):
         writes its own service into the row, wherever the volume is then.
 
         :param host: its service host
+        :param migrating: whether volumes in migration are listed, too
         :returns: ids of the volumes
         """
 

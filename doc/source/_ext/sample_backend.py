@@ -179,6 +179,9 @@ class _Peers:
 
     resume = abort
 
+    def has_lv(self, host, volume_id, lv):
+        return False
+
     def encryption_reencrypt(self, host, volume_id, cipher, *_wish):
         return _reencryption('running', cipher)
 
@@ -285,7 +288,7 @@ class _Backend:
                 each for each in sum(VOLUMES_OF.values(), [])
                 if each.id == volume_id),
             service_of=lambda volume_id: None,
-            volumes_with_wrong_host=lambda host: []),
+            volumes_with_wrong_host=lambda host, migrating: []),
         snapshots=types.SimpleNamespace(
             snapshots_of=lambda volume_id: [], snapshots=lambda ids: {}),
         secrets=types.SimpleNamespace(secrets_in_use=lambda host='': set()),

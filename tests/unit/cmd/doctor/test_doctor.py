@@ -701,6 +701,11 @@ class UnknownTest(testtools.TestCase):
         row = images.volume('v', 'c@l', status='error')
         self.check([row.name], row.name, row, 'c@l')
 
+    def test_home_that_is_corrected_meanwhile(self):
+        """The list of the node's volumes was read before."""
+        row = images.volume('v', 'b@l', status='available')
+        self.check([], row.name, row, 'b@l')
+
     def test_copied_disk(self):
         """The volume is at home elsewhere, also by its service."""
         row = images.volume('v', 'c@l', status='available')
