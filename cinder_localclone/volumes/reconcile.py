@@ -134,6 +134,9 @@ class Reconciler:
             volume = homes.correct(self.node, volume)
         move = self.node.moves.move_of(volume_id)
         if move is None:
+            if volume is not None and volume.home != self.node.host:
+                # Its move from here may have been rolled back meanwhile.
+                volume = self.node.volumes.volume(volume_id)
             self._at_rest(volume_id, volume)
         elif self.node.host == move.destination:
             # After the commit, the volume's row names this node as its home.

@@ -225,6 +225,23 @@ class SourceTest(Base):
         self.reconcile(self.a)
         self.assertIs(Phase.STARTING, self.world.move_records[move_id].phase)
 
+    def test_move_is_rolled_back_after_its_volume_was_read(self):
+        """Found by seed 24000160933: the server may start here again."""
+        self.live()
+        self.attach(A)
+        self.a.opened.clear()  # its process was killed
+        moves = self.a.node.moves
+        move_of = moves.move_of
+
+        def rolled_back(volume_id):
+            with mock.patch.object(moves, 'move_of', move_of):
+                self.reconcile(self.b)
+            return move_of(volume_id)
+        with mock.patch.object(moves, 'move_of', rolled_back):
+            self.reconcile(self.a)
+        self.assertEqual((A + '#p', None), (self.volume.host, self.move()))
+        self.assertIn(self.handle, self.a.devices)
+
     def test_guest_has_left_while_the_target_hangs(self):
         self.live()
         self.attach(B)
