@@ -192,6 +192,12 @@ def service_row(session: Session, host: str) -> Row | None:
         deleted=False).first()
 
 
+def service_of(session: Session, row: Row) -> Row | None:
+    """Return the service that a volume's row names; None if it is gone."""
+    return session.query(models.Service).filter_by(
+        uuid=row.service_uuid, deleted=False).first()
+
+
 def set_home(session: Session, row: Row, host: str) -> None:
     """Set the home in a volume's row, with the home's service and zone.
 

@@ -99,15 +99,11 @@ class Interrupted(records.Interrupted):
         If the row names a former home, either home may have been asked. The
         end of a running copy would replace all writes since this end.
         """
-        service = session.query(base.models.Service).filter_by(
-            uuid=row.service_uuid, deleted=False).first()
+        service = base.service_of(session, row)
         homes = {names.service_host(row.host),
                  base.home_by_move(session, row) or host,
                  service.host if service else host}
-        copies = session.query(base.models.Volume).filter_by(
-            deleted=False,
-            migration_status=move_record.target(row.id)).count()
-        return homes != {host} and copies > len(moves)
+        return homes != {host} and _copies(session, row) > len(moves)
 
     @staticmethod
     def _has_committed(session: base.Session, row: base.Row,
@@ -118,12 +114,10 @@ class Interrupted(records.Interrupted):
         service of the new home may be migrating the volume.
         """
         committed = [move for move in moves if move.committed]
-        ends = session.query(base.models.Volume).filter_by(
-            deleted=False,
-            migration_status=move_record.target(row.id)).count()
+        copies = _copies(session, row)
         return any(
             move.source == host and move.asked_by is state.Asked.MIGRATION
-            and (_migrates(move) or ends == len(committed))
+            and (_migrates(move) or copies == len(committed))
             for move in committed)
 
     def now(self) -> datetime.datetime:
@@ -177,6 +171,13 @@ class Interrupted(records.Interrupted):
                         worker.updated_at < clock.ago(session, seconds))]
         found = [base.cinder_volume(volume_id) for volume_id in lost]
         return [each for each in found if each is not None]
+
+
+def _copies(session: base.Session, row: base.Row) -> int:
+    """Count the rows of a migration's copies, with those of moves."""
+    found: int = session.query(base.models.Volume).filter_by(
+        deleted=False, migration_status=move_record.target(row.id)).count()
+    return found
 
 
 def _at(session: base.Session, host: str) -> typing.Any:

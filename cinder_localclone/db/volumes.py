@@ -157,8 +157,7 @@ class Volumes(records.Volumes):
     def service_of(self, volume_id: str) -> str | None:
         with base.reader() as session:
             row = base.volume_row(session, volume_id)
-            service = row and session.query(base.models.Service).filter_by(
-                uuid=row.service_uuid, deleted=False).first()
+            service = row and base.service_of(session, row)
             return service and service.host
 
     @base.retried

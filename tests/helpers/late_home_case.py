@@ -50,6 +50,17 @@ class Base(ended_move_case.Base):
         self.world.settle()
         self.assertEqual({}, self.world.move_records)
 
+    def write_late(self):
+        """A former home; the service of the home was removed."""
+        self.volume.host = A + '#p'
+        self.volume.service_uuid = 'that of the removed service'
+
+    def rename(self):
+        """B gets another name after a home was written late."""
+        self.write_late()
+        self.update_host()
+        self.start()
+
     def update_host(self, old=B, new=NEW, forgotten=True):
         """The service is stopped, the rows are changed."""
         node = self.world.nodes[old]

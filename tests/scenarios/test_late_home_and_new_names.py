@@ -62,10 +62,7 @@ class RenamedTest(stage.Base):
     def test_another_machine_with_the_old_name_takes_no_home(self):
         """It has no LV of the volume."""
         self.copy()
-        self.volume.host = A + '#p'
-        self.volume.service_uuid = 'that of the removed service'
-        self.update_host()
-        self.start()
+        self.rename()
         self.start_another()
         try:
             self.b.reconciler.reconcile_node()

@@ -59,19 +59,13 @@ class DoctorTest(Base):
 
     def test_late_home_then_new_name(self):
         self.finish()
-        self.volume.host = A + '#p'
-        self.volume.service_uuid = 'that of the removed service'
-        self.update_host()
-        self.start()
+        self.rename()
         self.new.reconciler.reconcile_node()
         self.assertEqual([], self.unknown(NEW))
 
     def test_late_home_while_a_cleanup_is_pending(self):
         self.copy_all()
-        self.volume.host = A + '#p'
-        self.volume.service_uuid = 'that of the removed service'
-        self.update_host()
-        self.start()
+        self.rename()
         self.new.reconciler.reconcile_node()
         self.a.gone = False
         self.world.settle()
@@ -80,8 +74,7 @@ class DoctorTest(Base):
     def test_removed_service_that_is_started_again(self):
         """No node has got another name."""
         self.finish()
-        self.volume.host = A + '#p'
-        self.volume.service_uuid = 'that of the removed service'
+        self.write_late()
         self.b.reconciler.reconcile_node()
         self.assertEqual([], self.unknown(B))
 
@@ -91,10 +84,7 @@ class ForgetTest(Base):
     def renamed(self):
         """A late home, then a new name, while a cleanup is pending."""
         self.copy_all()
-        self.volume.host = A + '#p'
-        self.volume.service_uuid = 'that of the removed service'
-        self.update_host()
-        self.start()
+        self.rename()
         self.assertIn(self.volume.name, self.new.lvs)
 
     def test_source_twice(self):

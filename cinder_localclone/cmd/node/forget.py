@@ -8,6 +8,7 @@ disk. Each step compares before it acts, and can be repeated.
 import argparse
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
 import dataclasses
 import functools
 import typing
@@ -178,12 +179,12 @@ def plan(db: records.Database, host: str, new_home: str,
             continue
         step = _of_other_home(db, volume, others[volume.id], has_lv)
         if not step and (
-                step := _of_renamed(db, volume, host, has_lv)):
+                step := _of_renamed(db, volume, host, has_lv, known)):
             stopped.add(volume.id)  # its record tells of the new name
         of_volumes.append(step or _of_volume(db, volume, move, new_home))
     steps = [step for move in moves if move.volume_id not in stopped
              for step in _of_move(db, host, move, copied)] + of_volumes
-    steps += _of_misplaced(db, host, new_home, has_lv)
+    steps += _of_misplaced(db, host, new_home, has_lv, known)
     return steps + list(_of_snapshots(db, host))
 
 
@@ -306,8 +307,8 @@ def _correct_home(db: records.Database, volume: Volume, home: str) -> None:
 
 
 def _of_misplaced(db: records.Database, host: str, new_home: str,
-                  has_lv: Callable[[Volume, str], bool]
-                  ) -> Iterator[Step]:
+                  has_lv: Callable[[Volume, str], bool],
+                  known: Mapping[str, bool]) -> Iterator[Step]:
     """Yield the steps of volumes whose rows name another node by mistake.
 
     The move or the service in the row names the lost node: the home may have
@@ -332,7 +333,7 @@ def _of_misplaced(db: records.Database, host: str, new_home: str,
                     volume.status, named),
                 'unknown: %s' % exc, 'not changed')
             continue
-        renamed = _of_renamed(db, volume, host, has_lv)
+        renamed = _of_renamed(db, volume, host, has_lv, known)
         if renamed:
             yield renamed
         elif volume.is_migrated_by_cinder:
@@ -358,15 +359,16 @@ def _still_migrates(volume: Volume) -> typing.NoReturn:
 
 
 def _of_renamed(db: records.Database, volume: Volume, host: str,
-                has_lv: Callable[[Volume, str], bool]) -> Step | None:
+                has_lv: Callable[[Volume, str], bool],
+                known: Mapping[str, bool]) -> Step | None:
     """Return the step of a volume whose home may live by another name.
 
     The record of its move has the former name, or its row a service that was
     removed. All living nodes are asked.
 
+    :param known: by service host: whether the node lives
     :returns: None if no node has its LV, or its row is right
     """
-    known = db.services.alive_by_host()
     if not volume.is_misplaced and db.volumes.service_of(volume.id) in known:
         return None
     what = 'home of the volume (%s), unless it has another name' % (
