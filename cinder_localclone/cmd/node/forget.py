@@ -371,7 +371,7 @@ def _of_renamed(db: records.Database, volume: Volume, host: str,
     """
     if not volume.is_misplaced and db.volumes.service_of(volume.id) in known:
         return None
-    what = 'home of the volume (%s), unless it has another name' % (
+    what = 'home of the volume (%s), unless the node was renamed' % (
         volume.status)
     for node, alive in sorted(known.items()):
         if not alive or node == host or not names.same_backend(node, host):
