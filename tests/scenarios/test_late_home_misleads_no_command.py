@@ -139,6 +139,17 @@ class ForgetTest(Base):
         self.assertEqual('migrating', self.volume.migration_status)
         self.assertEqual((1, False), (code, forgotten), told)
 
+    def test_former_home_during_a_migration_that_may_go_on(self):
+        """The row names the lost node; the home lives. See what to do."""
+        self.migrating()
+        self.world.row('x@other', migration_status='target:' + self.volume.id)
+        self.lose(self.a)
+        for _time in range(2):
+            code, forgotten, told = self.command(A, '--yes')
+            self.assertEqual((1, False), (code, forgotten), told)
+            self.assertEqual('migrating', self.volume.migration_status)
+        self.assertIn('migrat', str(told))
+
     def test_migration_of_a_row_that_is_right(self):
         """Its loss is told once."""
         self.copy()
