@@ -10,6 +10,7 @@ import fixtures
 
 from cinder_localclone.cmd.doctor import doctor
 from cinder_localclone.cmd import main
+from cinder_localclone.core import exceptions
 from cinder_localclone.core.state import Phase
 from tests.helpers import callers
 from tests.helpers import late_home_case as stage
@@ -149,6 +150,26 @@ class ForgetTest(Base):
             self.assertEqual((1, False), (code, forgotten), told)
             self.assertEqual('migrating', self.volume.migration_status)
         self.assertIn('migrat', str(told))
+
+    def test_silent_node_is_asked_once(self):
+        """Each call without an answer lasts eight seconds.
+
+        cinder-manage has removed the service of the lost node.
+        """
+        for _volume in range(3):
+            self.world.create_volume(B)
+        self.lose(self.b)
+        self.world.forgotten.add(B)
+        asked = []
+
+        def has_lv(_world):
+            def ask(volume, node):
+                asked.append(node)
+                raise exceptions.PeerUnreachable(
+                    host=node, method='has_lv', seconds=8)
+            return ask
+        self.plan(B, has_lv)
+        self.assertEqual(sorted(set(asked)), sorted(asked))
 
     def test_migration_of_a_row_that_is_right(self):
         """Its loss is told once."""
