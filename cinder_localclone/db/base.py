@@ -220,11 +220,14 @@ def is_misplaced(session: Session, row: Row, host: str,
     row. While Cinder creates or migrates a volume, it changes host and service
     itself.
 
+    :param row: of a volume; a move record, or the copy of Cinder's own
+        migration, is never misplaced
     :param migrating: whether a volume in migration may be misplaced
     """
     named = names.service_host(row.host)
     if (named == host or not names.same_backend(named, host)
             or row.status in statuses.BEING_CREATED
+            or move_record.target_of(row) is not None
             or not migrating
             and row.migration_status not in statuses.NO_MIGRATION):
         return False

@@ -39,6 +39,7 @@ class Decommission(records.Decommission):
             row = base.volume_row(session, volume.id, lock=True)
             if (row is None or row.host != volume.host
                     or row.name_id != volume.name_id
+                    or move_record.is_move_record(row)
                     or _is_begun(session, row)):
                 raise exceptions.StaleMove(volume=volume.id)
             base.set_home(session, row, new_home)

@@ -798,6 +798,12 @@ class Contract(records_bench.Contract):
         self.assertEqual([self.volume], self.nothing(
             self.volumes.volumes_with_wrong_host, A, True))
 
+    @ddt.data(False, True)
+    def test_volumes_with_wrong_host__not_a_copy_of_cinder(self, migrating):
+        self.late(migration_status='target:' + NONE)
+        self.assertEqual([], self.nothing(
+            self.volumes.volumes_with_wrong_host, A, migrating))
+
     def test_volumes_with_wrong_host__not_of_another_backend(self):
         self.put(host='b@other#p', service_uuid=self.rows.services[A])
         self.assertEqual([],

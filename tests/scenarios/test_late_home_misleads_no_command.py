@@ -149,7 +149,12 @@ class ForgetTest(Base):
             code, forgotten, told = self.command(A, '--yes')
             self.assertEqual((1, False), (code, forgotten), told)
             self.assertEqual('migrating', self.volume.migration_status)
-        self.assertIn('migrat', str(told))
+        self.assertIn('migrating the volume on ' + B, str(told))
+        _code, _forgotten, told = self.command(A)
+        self.assertIn('own migration has ended', str(told))
+        self.volume.migration_status = None
+        self.assertEqual((0, True), self.command(A, '--yes')[:2])
+        self.assertEqual(B + '#p', self.volume.host)
 
     def test_silent_node_is_asked_once(self):
         """Each call without an answer lasts eight seconds.

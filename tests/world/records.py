@@ -104,6 +104,7 @@ class Base:
         if (_service(row.host) == host
                 or not names.same_backend(_service(row.host), host)
                 or row.status in statuses.BEING_CREATED
+                or (row.migration_status or '').startswith('target:')
                 or not migrating and row.is_migrated_by_cinder):
             return False
         home = self._home_by_move(row)

@@ -26,6 +26,7 @@ from cinder_localclone.core.volume import Volume
 from cinder_localclone.service import operator as backends
 
 NOTHING = 'nothing'
+MIGRATED = 'when Cinder\'s own migration has ended'
 
 
 def _copied(backend: backends.Backend, move: state.Move) -> float | None:
@@ -166,6 +167,7 @@ def plan(db: records.Database, host: str, new_home: str,
         # Compared once more, because a step gives up a volume for good.
         and names.service_host(volume.host) == host]
     known = db.services.alive_by_host()
+    has_lv = _asked_once(has_lv)
     others = {volume.id: names.other_node(
         volume.home if volume.is_misplaced and volume.home in known
         else db.volumes.service_of(volume.id), host) for volume in volumes}
@@ -186,6 +188,26 @@ def plan(db: records.Database, host: str, new_home: str,
              for step in _of_move(db, host, move, copied)] + of_volumes
     steps += _of_misplaced(db, host, new_home, has_lv, known)
     return steps + list(_of_snapshots(db, host))
+
+
+def _asked_once(has_lv: Callable[[Volume, str], bool]
+                ) -> Callable[[Volume, str], bool]:
+    """Return has_lv for which a node that did not answer is not asked again.
+
+    Each call without an answer lasts several seconds, and there may be
+    thousands of volumes.
+    """
+    silent = dict[str, exceptions.PeerUnreachable]()
+
+    def ask(volume: Volume, node: str) -> bool:
+        if node in silent:
+            raise silent[node]
+        try:
+            return has_lv(volume, node)
+        except exceptions.PeerUnreachable as exc:
+            silent[node] = exc
+            raise
+    return ask
 
 
 def _with_home(move: state.Move, home: str | None) -> state.Move:
@@ -279,6 +301,10 @@ def _of_other_home(db: records.Database, volume: Volume, home: str,
         return Step(
             volume.id, what, 'unknown: %s may have the volume' % home,
             'not changed', functools.partial(_leave, home, exc))
+    if volume.is_migrated_by_cinder:
+        # With --yes it has ended by now, unless the home may be at work on it.
+        return Step(volume.id, what, NOTHING, 'at %s, %s' % (home, MIGRATED),
+                    functools.partial(_still_migrates, volume.id, home))
     return Step(volume.id, what, NOTHING, 'at %s' % home,
                 lambda: _correct_home(db, volume, home))
 
@@ -341,21 +367,20 @@ def _of_misplaced(db: records.Database, host: str, new_home: str,
             # may be at work on it.
             yield Step(
                 volume_id, 'home of the volume (migrating)',
-                'the whole volume', 'in status "error", when Cinder\'s own '
-                'migration has ended',
-                functools.partial(_still_migrates, volume))
+                'the whole volume', 'in status "error", ' + MIGRATED,
+                functools.partial(_still_migrates, volume_id, named))
         elif move and move.committed and move.phase is Phase.STARTING:
             yield _back(db, move)
         else:
             yield _of_volume(db, volume, move, new_home)
 
 
-def _still_migrates(volume: Volume) -> typing.NoReturn:
+def _still_migrates(volume_id: str, node: str) -> typing.NoReturn:
     raise errors.CommandError(
         'Cinder may still be migrating the volume on %s. Nothing was changed. '
         'Run the command again when the migration has ended. If none is under '
         'way, first run "cinder reset-state --reset-migration-status %s".' % (
-            names.service_host(volume.host), volume.id))
+            node, volume_id))
 
 
 def _of_renamed(db: records.Database, volume: Volume, host: str,

@@ -53,12 +53,17 @@ class ForgetRecordsTest(records_case.Base):
                 LOST, migrating), migrating)
 
     def test_source_that_does_not_answer(self):
-        """Nothing is changed then, but the record is told as a volume."""
+        """The operator reads nothing of a volume that does not exist."""
         def has_lv(_volume, node):
             raise exceptions.PeerUnreachable(
                 host=node, method='has_lv', seconds=8)
         self.assertEqual([], [step.what for step in forget.plan(
             self.db, LOST, C + '#p', lambda _move: None, has_lv)])
+
+    def test_record_is_never_given_up(self):
+        record = self.volumes.volume(self.move.move_id)
+        self.assertRaises(exceptions.StaleMove, self.db.decommission.give_up,
+                          record, C + '#p')
 
     def test_record_is_no_lost_volume(self):
         """The lost node had no part in the move."""
