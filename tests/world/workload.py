@@ -117,6 +117,8 @@ class Cloud(encrypted.Events, instances.Instances):
         self.waiting: collections.Counter[str] = collections.Counter()
         #: How many processes on a node have a volume open: (id, host).
         self.processes = collections.Counter()
+        #: Deletions under way, by volume id.
+        self.deletes = collections.Counter()
         #: How often the power of a node has failed, by host.
         self.cuts = collections.Counter()
         #: Which service is at work on a volume: its process, its host.
@@ -437,6 +439,7 @@ class Cloud(encrypted.Events, instances.Instances):
                 'deleting') or volume.host.partition('#')[0] != node.host:
             return  # refused without a word: see unended.ask_again
         self.workers[volume.id] = node.life, node.host
+        self.deletes[volume.id] += 1
         try:
             node.driver.delete_volume(volume)
             self.late()
@@ -446,7 +449,9 @@ class Cloud(encrypted.Events, instances.Instances):
         except exception.VolumeIsBusy as exc:
             self.say('not deleted: %r', exc)
             volume.status = 'available'
-            self.world.going.discard(volume.id)
+            # The end of a retype may have let in two; the other may go on.
+            if self.deletes[volume.id] == 1:
+                self.world.going.discard(volume.id)
         except Exception as exc:
             self.say('not deleted: %r', exc)
             volume.status = 'error_deleting'
@@ -454,6 +459,8 @@ class Cloud(encrypted.Events, instances.Instances):
             if volume.id in self.world.volumes:
                 self.world.destroy(volume)
                 self.say('deleted %s', volume.id[:4])
+        finally:
+            self.deletes[volume.id] -= 1
 
     def _extend(self, a, b):
         volume = self.volume(a, 'available', 'in-use', 'error_extending')
