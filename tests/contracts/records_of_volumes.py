@@ -199,6 +199,13 @@ class Contract(records_bench.Contract):
         self.moves.advance(move, Event.FAILED)
         self.assertEqual('available', self.told('status'))
 
+    def test_end_interrupted__begun_while_the_service_is_wrong(self):
+        """The record of its move is no copy of another service."""
+        self.migrating()
+        self.put(service_uuid=self.rows.services[B])
+        self.begin(asked_by=Asked.MIGRATION)
+        self.check_ended(A, 'error', 'maintenance', 'error')
+
     def test_end_interrupted__committed(self):
         self.migrating()
         self.moves.commit(self.begin(asked_by=Asked.MIGRATION))
@@ -288,6 +295,36 @@ class Contract(records_bench.Contract):
         # It is the new home's service that migrates it by now.
         self.check_ended(A, None, 'maintenance', 'migrating')
         self.check_ended(B, 'error', 'maintenance', 'error')
+
+    def migrated(self):
+        """Cinder's migration to B; the source has yet to clean up."""
+        self.migrating()
+        return self.moves.commit(self.begin(asked_by=Asked.MIGRATION))
+
+    def test_end_interrupted__its_move_was_copied_meanwhile(self):
+        """The service that was asked starts again: its move is no error."""
+        self.end(self.migrated())
+        self.check_ended(A, 'success', 'available', 'success')
+
+    def test_end_interrupted__its_move_is_copied_beside_another_copy(self):
+        """The other migration was refused, and its row may be left."""
+        self.migrated()
+        self.create('x@other', status='available',
+                    migration_status='target:' + self.volume)
+        self.check_ended(A, 'success', 'available', 'success')
+
+    def test_end_interrupted__what_its_last_migration_has_left(self):
+        """The new home's service migrates it on to another node."""
+        self.end(self.migrated())
+        self.begin(C, asked_by=Asked.MIGRATION)
+        self.check_ended(A, None, 'maintenance', 'migrating')
+
+    def test_end_interrupted__what_is_copied_after_its_last_migration(self):
+        """The new home's service copies it to another backend."""
+        self.end(self.migrated())
+        self.create('x@other', status='available',
+                    migration_status='target:' + self.volume)
+        self.check_ended(A, None, 'available', 'migrating')
 
     def test_end_interrupted__what_another_backend_copies(self):
         self.end(self.moves.commit(self.begin()))
@@ -804,6 +841,13 @@ class Contract(records_bench.Contract):
         self.assertEqual([], self.nothing(
             self.volumes.volumes_with_wrong_host, A, migrating))
 
+    @ddt.data('creating', 'downloading')
+    def test_volumes_with_wrong_host__not_while_one_is_created(self, status):
+        """Nor with those in migration: the creation decides on the home."""
+        self.late(status=status)
+        self.assertEqual([], self.nothing(
+            self.volumes.volumes_with_wrong_host, A, True))
+
     def test_volumes_with_wrong_host__not_of_another_backend(self):
         self.put(host='b@other#p', service_uuid=self.rows.services[A])
         self.assertEqual([],
@@ -910,6 +954,19 @@ class Contract(records_bench.Contract):
     def test_correct_home__only_by_its_service(self):
         self.assertFalse(
             self.nothing(self.volumes.correct_home, self.late(), C))
+
+    @ddt.data({'status': 'creating'}, {'status': 'downloading'},
+              {'migration_status': 'migrating'})
+    def test_correct_home__not_while_cinder_works(self, values):
+        """Cinder itself writes the home at the end."""
+        volume = self.late(**values)
+        self.assertFalse(self.nothing(self.volumes.correct_home, volume, A))
+
+    def test_correct_home__not_by_its_move_while_cinder_works(self):
+        self.late_by_move(A, A)
+        self.put(migration_status='migrating')
+        self.assertFalse(
+            self.nothing(self.volumes.correct_home, self.row(), B))
 
     def test_correct_home__another_lv_or_gone(self):
         volume = self.late()

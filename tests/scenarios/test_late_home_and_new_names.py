@@ -178,6 +178,31 @@ class RenamedTest(stage.Base):
         self.assertIn('%s has the LV' % NEW, str(error))
         self.assertEqual('available', self.volume.status)
 
+    def test_new_name_is_forgotten_during_a_live_migration(self):
+        """The move names the old name, so the service tells the home.
+
+        The guest may still be at the source: no volume is given up.
+        """
+        self.a.write(self.volume.id, 2, 'old')
+        self.a.opened.add(names.handle(self.volume.id))
+        self.attach(self.world, self.volume, B, live=True)
+        self.update_host()
+        self.start()
+        # As its start does; the copy has yet to go on.
+        self.new.node.volumes.correct_services(NEW, self.new.node.lvm.lvs())
+        self.assertEqual(NEW, self.a.node.volumes.service_of(self.volume.id))
+        self.volume.host = A + '#p'
+        self.assertIs(Phase.STARTING, self.move().phase)
+        self.lose(self.new)
+        step, = self.plan(NEW)
+        self.assertEqual('back on ' + A, step.then)
+        self.assertEqual([], self.take([step]))
+        self.world.forgotten.add(NEW)
+        self.world.settle()
+        self.assertEqual((A + '#p', 'in-use', None), (
+            self.volume.host, self.volume.status, self.move()))
+        self.assertEqual('old', self.a.read(self.volume.id, 2))
+
     def test_new_name_is_forgotten(self):
         self.copy()
         self.update_host()

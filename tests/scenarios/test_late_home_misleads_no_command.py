@@ -10,6 +10,7 @@ import fixtures
 
 from cinder_localclone.cmd.doctor import doctor
 from cinder_localclone.cmd import main
+from cinder_localclone.cmd.node import forget
 from cinder_localclone.core import exceptions
 from cinder_localclone.core.state import Phase
 from tests.helpers import callers
@@ -128,7 +129,8 @@ class ForgetTest(Base):
         self.migrating()
         self.lose(self.b)
         _code, _forgotten, told = self.command(B)
-        self.assertIn(self.volume.id, [row['Volume'] for row in told])
+        self.assertIn((self.volume.id, 'the whole volume'),
+                      [(row['Volume'], row['Lost']) for row in told])
         self.assertEqual('migrating', self.volume.migration_status)
 
     def test_home_during_a_migration_that_may_go_on(self):
@@ -175,6 +177,16 @@ class ForgetTest(Base):
             return ask
         self.plan(B, has_lv)
         self.assertEqual(sorted(set(asked)), sorted(asked))
+
+    def test_migration_of_a_volume_of_a_renamed_node(self):
+        """It is not lost: the node with the LV is asked first."""
+        self.migrating()
+        self.update_host()
+        self.start()
+        step, = self.plan(B)
+        self.assertEqual(forget.NOTHING, step.lost)
+        failed, = self.take([step])
+        self.assertIn('%s has the LV' % NEW, str(failed))
 
     def test_migration_of_a_row_that_is_right(self):
         """Its loss is told once."""

@@ -173,13 +173,17 @@ class HomesTest(attach_case.Base):
         self.is_local(self.connect(ON_B, self.b))
         self.assertEqual('new', self.b.read(self.volume.id, 2))
 
-    def test_deleted_while_another_node_does_not_answer(self):
+    def ended_without_answer(self, status):
+        """The home does not say whether it has the LV."""
         self.ended()
-        self.attach('deleting')
+        self.attach(status)
         self.useFixture(fixtures.MockPatchObject(
             type(self.a.node.peers), 'has_lv', autospec=True,
             side_effect=exceptions.PeerUnreachable(
                 host=B, method='has_lv', seconds=8)))
+
+    def test_deleted_while_another_node_does_not_answer(self):
+        self.ended_without_answer('deleting')
         # Found by seed 24000181081: an earlier delete may have removed its LV,
         # so the volume must not become available.
         error = self.assertRaises(exceptions.HalfDeleted, callers.delete,
@@ -187,6 +191,17 @@ class HomesTest(attach_case.Base):
         self.assertIn('unknown whether it is on b@l: The volume service',
                       str(error))
         self.assertIn(self.volume.name, self.b.lvs)
+
+    def test_deleted_while_the_service_in_its_row_does_not_answer(self):
+        """Its LV is at the home that the row names: no other node is asked."""
+        self.ended()
+        self.volume.host = B + '#p'
+        self.volume.service_uuid = self.world.service_of(A)
+        self.a.dead = True
+        self.attach('deleting')
+        self.b.opened.clear()
+        callers.delete(self.b.node, self.volume)
+        self.assertEqual({}, dict(self.b.lvs))
 
     @ddt.data((exceptions.CommandFailed(
         command='lvs', code=5, stderr='busy'), exceptions.CommandFailed),
@@ -343,3 +358,10 @@ class HomesTest(attach_case.Base):
                                   self.volume.id)
         self.assertIn(B, str(error))
         self.assertIn(self.volume.name, self.b.lvs)
+
+    def test_unmanaged_while_another_node_does_not_answer(self):
+        self.ended_without_answer('unmanaging')
+        error = self.assertRaises(exceptions.CannotUnmanage,
+                                  callers.unmanage, self.a.node,
+                                  self.volume.id)
+        self.assertIn('unknown whether it is on b@l', str(error))

@@ -200,6 +200,7 @@ class DestinationTest(Base):
         self.assertEqual([(10, 5), (20, 10)], said)
 
 
+@ddt.ddt
 class SourceTest(Base):
 
     def test_copying_goes_on(self):
@@ -225,10 +226,15 @@ class SourceTest(Base):
         self.reconcile(self.a)
         self.assertIs(Phase.STARTING, self.world.move_records[move_id].phase)
 
-    def test_move_is_rolled_back_after_its_volume_was_read(self):
-        """Found by seed 24000160933: the server may start here again."""
+    @ddt.data(B, A)
+    def test_move_is_rolled_back_after_its_volume_was_read(self, written):
+        """Found by seed 24000160933: the server may start here again.
+
+        :param written: the home in the row; A was written late
+        """
         self.live()
         self.attach(A)
+        self.volume.host = written + '#p'
         self.a.opened.clear()  # its process was killed
         moves = self.a.node.moves
         move_of = moves.move_of
