@@ -138,6 +138,7 @@ class Waits(exceptions.CommandTimeout):
 
     def __init__(self, what, ready, is_remote=False, seconds=None):
         super().__init__(command='I/O of ' + what, seconds=COMMAND)
+        self.what = what
         self.ready, self.is_remote, self.seconds = ready, is_remote, seconds
 
 
@@ -183,8 +184,12 @@ class _Acting(effects._Acting):
             try:
                 return call(*args, **kwargs)
             except Waits as exc:
-                if scheduler.current is None or scheduler.now >= until:
+                if scheduler.current is None:
                     raise
+                if scheduler.now >= until:
+                    # As another node gets it, too: by the class's name.
+                    raise exceptions.CommandTimeout(
+                        command='I/O of ' + exc.what, seconds=COMMAND)
                 scheduler.wait(until - scheduler.now, exc.ready)
                 self._check()
 
