@@ -47,7 +47,7 @@ def delete(node: Node, volume_id: str, overwrites: bool = True) -> None:
     :raises CannotDelete: if it is in use or in a live move, or the storage
         does not answer in time; its owner may try again
     :raises HalfDeleted: in the same cases, after an earlier delete has begun;
-        or if it is unknown where its LV is
+        or if its LV is on another node, or may be
     """
     if _at_home(node, volume_id) is None:
         return  # without a wait for the lock
@@ -60,12 +60,10 @@ def delete(node: Node, volume_id: str, overwrites: bool = True) -> None:
         else:
             source.abandon_interrupted(node, volume_id)
             with _refused_after(node, volume_id, exceptions.CommandTimeout):
-                reason, found = homes.why_not_here(node, volume)
+                reason = homes.why_not_here(node, volume)
             if reason:
-                # An earlier delete may have removed an LV that is not found.
-                kind = (exceptions.CannotDelete if found
-                        else exceptions.HalfDeleted)
-                raise kind(volume=volume_id, reason=reason)
+                # An earlier delete may have begun at the other node.
+                raise exceptions.HalfDeleted(volume=volume_id, reason=reason)
             _remove(node, volume, overwrites)
 
 

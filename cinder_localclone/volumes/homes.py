@@ -51,23 +51,22 @@ def has_lv(node: Node, volume_id: str, lv: str) -> bool:
     return nodes.has_lv(node, volume_id, lv)
 
 
-def why_not_here(node: Node, volume: Volume) -> tuple[str, bool]:
+def why_not_here(node: Node, volume: Volume) -> str:
     """Return the reason why a volume can't be given up at its recorded home.
 
-    :returns: the reason, '' if no other node has its data; and whether another
-        node is known to have its data
+    :returns: the reason; '' if no other node has its data
     :raises LocalCloneError: if this node's own LVs can't be listed
     """
     if has_lv(node, volume.id, volume.name):
-        return '', False
+        return ''
     other = names.other_node(
         node.volumes.service_of(volume.id), node.host)
     if not other:
-        return '', False
+        return ''
     try:
         found = rpc.call_at(other, has_lv, node, volume.id, volume.name)
     except exceptions.LocalCloneError as exc:
         return ('its LV is not on %s, and it is unknown whether it is on %s: '
-                '%s' % (node.host, other, exc)), False
+                '%s' % (node.host, other, exc))
     return ('its data is on %s, which has yet to correct the home recorded by '
-            'Cinder' % other if found else ''), found
+            'Cinder' % other if found else '')

@@ -236,16 +236,7 @@ def _of_move(db: records.Database, host: str,
                 move.volume_id, 'pending cleanup of a move', NOTHING,
                 'the cleanup is cancelled', lambda: _finish(db, move))
     elif not move.committed:
-        def fail() -> None:
-            failed = db.moves.advance(move, Event.FAILED)
-            if failed.cleanup_node == host:
-                _finish(db, failed)
-        yield Step(
-            move.volume_id, 'uncommitted move %s it' % (
-                'to' if move.destination == host else 'from'),
-            NOTHING if move.destination == host else (
-                'see the row of the volume'),
-            'rolled back', fail)
+        yield _roll_back(db, host, move)
     elif _goes_back(move, host):
         yield _back(db, move)
     elif move.source == host != move.destination:
@@ -256,6 +247,19 @@ def _of_move(db: records.Database, host: str,
             'copied data can be used on %s' % move.destination,
             (lambda: db.moves.advance(move, Event.SOURCE_DETACHED))
             if starting else None)
+
+
+def _roll_back(db: records.Database, host: str, move: state.Move) -> Step:
+    """The step of a move that is not committed."""
+    def fail() -> None:
+        failed = db.moves.advance(move, Event.FAILED)
+        if failed.cleanup_node == host:
+            _finish(db, failed)
+    return Step(
+        move.volume_id, 'uncommitted move %s it' % (
+            'to' if move.destination == host else 'from'),
+        NOTHING if move.destination == host else 'see the row of the volume',
+        'rolled back', fail)
 
 
 def _back(db: records.Database, move: state.Move) -> Step:
@@ -372,6 +376,10 @@ def _of_misplaced(db: records.Database, host: str, new_home: str,
         elif move and move.committed and move.phase is Phase.STARTING:
             yield _back(db, move)
         else:
+            if move and not move.committed and (
+                    host not in (move.source, move.destination)):
+                # The row names the source; it is the lost node in fact.
+                yield _roll_back(db, host, move)
             yield _of_volume(db, volume, move, new_home)
 
 

@@ -125,7 +125,7 @@ class HomesTest(attach_case.Base):
         right = self.a if wrong is self.b else self.b
         lvs = set(right.lvs)
         error = self.assertRaises(
-            exceptions.CannotDelete, callers.delete, wrong.node, self.volume)
+            exceptions.HalfDeleted, callers.delete, wrong.node, self.volume)
         self.assertIn(right.host, str(error))
         self.assertEqual(lvs, set(right.lvs))
         right.reconciler.reconcile(self.volume.id)
@@ -191,6 +191,22 @@ class HomesTest(attach_case.Base):
         self.assertIn('unknown whether it is on b@l: The volume service',
                       str(error))
         self.assertIn(self.volume.name, self.b.lvs)
+
+    def test_deleted_in_part_at_its_home_before(self):
+        """The volume must not become available, wherever it is asked for."""
+        self.ended()
+        self.volume.host = B + '#p'
+        self.b.opened.clear()
+        self.attach('deleting')
+        with mock.patch('cinder_localclone.moves.cleanup.remove_volume_lv',
+                        side_effect=exceptions.CommandFailed(
+                            command='lvremove', code=5, stderr='busy')):
+            self.assertRaises(exceptions.HalfDeleted, callers.delete,
+                              self.b.node, self.volume)
+        self.assertIn(names.DELETING, self.b.disk.tags[self.volume.name])
+        self.volume.host = A + '#p'
+        self.assertRaises(exceptions.HalfDeleted, callers.delete,
+                          self.a.node, self.volume)
 
     def test_deleted_while_the_service_in_its_row_does_not_answer(self):
         """Its LV is at the home that the row names: no other node is asked."""

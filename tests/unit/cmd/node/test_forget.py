@@ -301,8 +301,13 @@ class ForgettingTest(ended_move_case.Base):
         self.begin_live(world, volume, C)
         volume.host = B + '#p'
         self.lose(world.nodes[A])
-        step, = self.plan(world, A)
-        self.assertEqual('the whole volume', step.lost)
+        of_move, of_home = self.plan(world, A)
+        self.assertEqual(('uncommitted move from it', 'the whole volume'),
+                         (of_move.what, of_home.lost))
+        callers.take([of_move, of_home])
+        self.assertEqual('error', volume.status)
+        world.settle()
+        self.assertEqual({}, world.move_records)
 
     def test_uncommitted_move_to_the_node_that_a_row_names(self):
         world, volume, _expected = self.begin()
