@@ -232,9 +232,11 @@ class SimCrypt(crypt_interfaces.Crypt):
         """Nobody else has it open, and it is all here."""
         row = self.world.volumes[volume_id]
         self._insist(
-            # Whoever has asked for it may have given up by now.
+            # Whoever has asked for it may have given up by now, and its owner
+            # may have deleted it.
             (self.world.home(row) is self.node or row.status in (
-                *statuses.BEING_CREATED, 'error'))
+                *statuses.BEING_CREATED, 'error')
+                or names.UNCOMMITTED in self.node.disk.tags.get(row.name, ()))
             and volume_id not in self.node.remote_handles()
             and not any(move.volume_id == volume_id and not move.is_over
                         for move in self.world.move_records.values()),
