@@ -29,6 +29,14 @@ class Secrets(records.Secrets):
                 for where, text in volumes + snapshots
                 if not host or names.same_backend(where or '', host)}
 
+    def secrets_of_deleted_snapshots(self, volume_id: str) -> set[str]:
+        snapshot = base.models.Snapshot
+        with base.reader() as session:
+            return {volume_types.key_in(row.provider_id)
+                    for row in session.query(snapshot).filter_by(
+                        volume_id=volume_id, deleted=True).filter(
+                            snapshot.provider_id.like(volume_types.LIKE))}
+
     @base.retried
     def record(self, volume_id: str, recorded: volume_types.Recorded,
                before: volume_types.Recorded | None = None) -> None:

@@ -241,17 +241,21 @@ def forget(node: Node, volume_ids: Iterable[str],
     :param of_type: :func:`key_of_type`, used by an incomplete creation
     """
     ids = sorted(volume_ids)
+    # A snapshot, taken before its volume got another key, may have kept a
+    # secret with the name of another volume.
+    known = {recorded.key}.union(*map(
+        node.secrets.secrets_of_deleted_snapshots, ids))
     for volume_id in ids:
         _drop_here(node, volume_id)
-        for key in sorted({recorded.key, of_type} - {''}):
+        for key in sorted((known | {of_type}) - {''}):
             _attempt(volume_id, 'consumer entry', node.keys.release, key,
                      'volumes', volume_id)
     in_use = node.secrets.secrets_in_use(ids) | {''}
-    if recorded.key not in in_use:
-        _attempt(ids[0], 'secret', node.keys.remove, recorded.key)
+    for key in sorted(known - in_use):
+        _attempt(ids[0], 'secret', node.keys.remove, key)
     for volume_id in ids:
         _attempt(volume_id, 'secret', _drop_others, node, volume_id,
-                 in_use | {recorded.key})
+                 in_use | known)
 
 
 def key_of_type(node: Node, volume: Volume) -> str:

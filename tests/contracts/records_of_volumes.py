@@ -510,6 +510,23 @@ class Contract(records_bench.Contract):
         self.rows.destroy(self.volume)
         self.assertEqual(set(), self.secrets.secrets_in_use())
 
+    def test_secrets_of_deleted_snapshots__of_a_volume(self):
+        self.put(provider_id=str(KEY))
+        other = self.create()
+        kept, gone, foreign, others = [
+            self.snapshot(**values) for values in (
+                {'provider_id': str(KEY)}, {'provider_id': str(KEY2)},
+                {'provider_id': 'iqn.of.another:driver'},
+                {'provider_id': str(KEY), 'volume': other})]
+        self.assertEqual(set(), self.secrets.secrets_of_deleted_snapshots(
+            self.volume))
+        for each in (gone, foreign, others):
+            self.rows.destroy_snapshot(each)
+        self.assertEqual({'key2'}, self.nothing(
+            self.secrets.secrets_of_deleted_snapshots, self.volume))
+        self.assertEqual({'key'}, self.secrets.secrets_of_deleted_snapshots(
+            other))
+
     def test_secrets_in_use__ends_of_moves_and_copies_name_none(self):
         self.put(provider_id=str(KEY))
         self.begin()

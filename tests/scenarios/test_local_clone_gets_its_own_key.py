@@ -463,6 +463,22 @@ class LateKeyTest(ReencryptedCase):
         self.volume = uncommitted
         self.assert_own(self.born())
 
+    def test_snapshot_from_before(self):
+        """It has kept the secret of the image, which nobody else keeps."""
+        uncommitted = self.ended()
+        image, self.volume = self.volume, uncommitted
+        snapshot_id = self.snapshot()
+        self.sweep()
+        self.assert_own(uncommitted)
+        self.delete(image)
+        self.world.destroy(image)
+        self.assertIn(self.old, self.world.secrets.kept)
+        snapshots.delete(self.a.node, snapshot_id)
+        self.world.set_snapshot(snapshot_id, status='deleted', deleted=True)
+        self.delete(uncommitted)
+        self.assertEqual({}, self.world.secrets.kept)
+        self.assertEqual(set(), self.world.secrets.consumers)
+
     def test_shared_key_of_its_type(self):
         self.world.secrets.kept['ours'] = 'for all', b'K'
         uncommitted = self.ended(key='type:ours')

@@ -467,6 +467,12 @@ class SimSecrets(Base, records.Secrets):
                 if re.match('lc.*:', text or '')
                 and (not host or names.same_backend(where or '', host))}
 
+    def secrets_of_deleted_snapshots(self, volume_id):
+        return {volume_types.key_in(each.provider_id)
+                for each in self.world.snapshots.values()
+                if each.deleted and each.volume_id == volume_id
+                and re.match('lc.*:', each.provider_id or '')}
+
     def record(self, volume_id, recorded, before=None):
         row = self.world.volumes.get(volume_id)
         if row is None or row.provider_id != (

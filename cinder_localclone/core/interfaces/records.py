@@ -401,6 +401,13 @@ class Secrets(abc.ABC):
         """
 
     @abc.abstractmethod
+    def secrets_of_deleted_snapshots(self, volume_id: str) -> set[str]:
+        """Return the references in the rows of a volume's deleted snapshots.
+
+        The volume has stayed a consumer of these secrets.
+        """
+
+    @abc.abstractmethod
     def record(self, volume_id: str, recorded: volume_types.Recorded,
                before: volume_types.Recorded | None = None) -> None:
         """Record another secret as the key of a volume.
