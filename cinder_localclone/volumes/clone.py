@@ -23,6 +23,7 @@ from cinder_localclone.core import rpc
 from cinder_localclone.core.volume import Volume
 from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import devices
+from cinder_localclone.encryption import policy
 from cinder_localclone.encryption import rotate
 from cinder_localclone.moves import source as moving
 from cinder_localclone.volumes import snapshots
@@ -205,7 +206,8 @@ def _uncommitted(node: Node, volume_id: str, destination: str
             raise exceptions.TooLate(what='Volume ' + volume_id)
         try:
             yield volume
-            rotate.give_own_key(node, _volume(node, volume_id))
+            volume = _volume(node, volume_id)
+            rotate.give_own_key(node, volume)
             if destination:
                 moving.move_volume(node, _volume(node, volume_id),
                                    destination)
@@ -213,6 +215,10 @@ def _uncommitted(node: Node, volume_id: str, destination: str
             # The node's sweep removes the rest later.
             with contextlib.suppress(Exception):
                 uncommitted.remove(node, volume_id, volume.name)
+            with contextlib.suppress(Exception):
+                # A deletion meanwhile has removed no secret made since.
+                if node.volumes.volume(volume_id) is None:
+                    policy.give_back(node, volume)
             raise
 
 

@@ -57,6 +57,21 @@ class OwnKeyTest(Case):
         self.assertEqual([uncommitted.encryption.key],
                          list(self.world.secrets.kept))
 
+    def test_deleted_before_its_secret_is_recorded(self):
+        """The node that was asked for it did not answer in time."""
+        uncommitted = self.row()
+        consume = crypt.SimKeys.consume
+
+        def late(own, key, *args):
+            consume(own, key, *args)
+            self.world.destroy(uncommitted)
+        with mock.patch.object(crypt.SimKeys, 'consume', late):
+            self.assertRaises(exceptions.TooLate, self.bear, uncommitted)
+        self.assertNotIn(uncommitted.name, self.a.lvs)
+        self.assertEqual([self.old], list(self.world.secrets.kept))
+        self.assertEqual({(self.old, 'volumes', self.volume.id)},
+                         self.world.secrets.consumers)
+
     def test_keys_of_the_image_do_not_open_it(self):
         added = operator.add_recovery_key(self.a.node, self.volume.id)
         self.header.slots['7'] = b'by hand'
