@@ -219,12 +219,14 @@ def main(options, act, size):
     for fault in FAULTS:
         if not re.search(options.planted, fault):
             continue
+        began = time.monotonic()
         count, failure = find(
             fault, act, size, options.seed or 0, options.schedules or MOST,
             60 * (options.minutes or 10 ** 6))
         missed += failure is None
-        print('%-55s %s' % (
-            fault, 'found by schedule %d: %s' % (count, failure.what[:90])
-            if failure else 'not found in %d' % count), flush=True)
+        print('%-55s %s' % (fault, (
+            'found by schedule %d in %d s: %s' % (
+                count, time.monotonic() - began, failure.what[:90])
+            if failure else 'not found in %d' % count)), flush=True)
     print('%d not found' % missed)
     return int(bool(missed))

@@ -118,7 +118,7 @@ class Cloud(encrypted.Events, instances.Instances):
         #: How many processes on a node have a volume open: (id, host).
         self.processes = collections.Counter()
         #: Deletions under way, by volume id.
-        self.deletes = collections.Counter()
+        self.deletes: collections.Counter[str] = collections.Counter()
         #: How often the power of a node has failed, by host.
         self.cuts = collections.Counter()
         #: Which service is at work on a volume: its process, its host.
