@@ -408,13 +408,25 @@ class Change:
     def _remove_secret(self, key: str) -> None:
         self._release(key)
         try:
-            self.node.keys.remove(key, self.volume.id)
+            self.node.keys.remove(
+                key, self._deleted_owner(key) or self.volume.id)
         except encryption_exceptions.KeyRefused as exc:
             LOG.warning('Secret %(key)s of volume %(volume)s does not open '
                         'the volume any more, but could not be deleted: '
                         '%(error)s', {
                             'key': key, 'volume': self.volume.id,
                             'error': exc})
+
+    def _deleted_owner(self, key: str) -> str:
+        """Return the deleted volume after which a secret is named, or ''.
+
+        A clone shared the secret of its image, which was deleted meanwhile.
+        The secret of another volume stays: a header names it, and an enemy can
+        write a header. A volume unknown here may belong to another cloud.
+        """
+        owner = self.node.keys.owner_of(key)
+        known = self.node.volumes.last_known(owner) if owner else None
+        return owner if known is not None and known.deleted else ''
 
 
 def outdate_backups(node: Node, volume: Volume) -> None:

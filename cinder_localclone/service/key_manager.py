@@ -243,6 +243,17 @@ class Keys(crypt.Keys):
                 _check_name(key, found, volume_id)
                 self._ask(key, 'delete', key)
 
+    def owner_of(self, key: str) -> str:
+        """Return the ID of the volume in the name of a secret, or ''.
+
+        :raises KeyUnavailable: if the key manager does not answer
+        """
+        with contextlib.suppress(_Gone):
+            name: str = self._ask(key, 'get', key, True).name or ''
+            if names.is_secret(name):
+                return name[-_ID:]
+        return ''
+
     def find(self, volume_id: str) -> list[str]:
         """Return the secrets with the name of a volume, used or not.
 

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import logging
 from unittest import mock
+import uuid
 
 import ddt
 import fixtures
@@ -477,6 +478,29 @@ class LateKeyTest(ReencryptedCase):
         self.assertTrue(uncommitted.encryption.shares_key)
         self.volume = uncommitted
         self.assert_own(self.born())
+
+    def test_image_is_deleted_meanwhile(self):
+        uncommitted = self.ended()
+        self.delete(self.volume)
+        self.world.destroy(self.volume)
+        self.assertIn(self.old, self.world.secrets.kept)
+        self.sweep()
+        self.assert_own(uncommitted)
+        self.assertEqual([uncommitted.encryption.key],
+                         list(self.world.secrets.kept))
+
+    @ddt.data(True, False)
+    def test_secret_of_another(self, exists):
+        """Of a volume that exists, or of another cloud's, perhaps deleted."""
+        uncommitted = self.ended()
+        owner = self.row().id if exists else str(uuid.uuid4())
+        kept = self.world.secrets.kept
+        kept[self.old] = names.secret(owner), kept[self.old][1]
+        self.delete(self.volume)
+        self.world.destroy(self.volume)
+        self.sweep()
+        self.assert_own(uncommitted)
+        self.assertIn(self.old, kept)
 
     def test_snapshot_from_before(self):
         """It has kept the secret of the image, which nobody else keeps."""

@@ -188,6 +188,11 @@ class SimKeys(crypt_interfaces.Keys):
                     key=key, reason='in use')
             del secrets.kept[key]
 
+    def owner_of(self, key):
+        name, _secret = self._ask().kept.get(key, ('', b''))
+        return name.removeprefix(names.secret('')) if (
+            names.is_secret(name)) else ''
+
     def find(self, volume_id):
         return [key for key, (name, _secret) in self._ask().kept.items()
                 if name == names.secret(volume_id)]

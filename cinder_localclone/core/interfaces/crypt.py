@@ -88,6 +88,12 @@ class Keys(typing.Protocol):
             volume
         """
 
+    def owner_of(self, key: str) -> str:
+        """Return the volume after which a secret is named.
+
+        :returns: '' if it is named after none, or is missing
+        """
+
     def find(self, volume_id: str) -> list[str]:
         """Return the references of the secrets named after a volume.
 

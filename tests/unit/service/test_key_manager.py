@@ -162,6 +162,16 @@ class KeysTest(testtools.TestCase):
             self.keys.remove(number)
         self.assertEqual(4, len(self.manager.kept))
 
+    def test_owner_of(self):
+        key = self.keys.create(VOLUME)
+        self.assertEqual(VOLUME, self.keys.owner_of(key))
+        for number, name in enumerate((None, '', 'for all', 'localclone')):
+            self.manager.kept[number] = passphrase.Passphrase(
+                b'p', name=name)
+            self.assertEqual('', self.keys.owner_of(number))
+        self.keys.remove(key)
+        self.assertEqual('', self.keys.owner_of(key))
+
     def test_each_is_another_one(self):
         self.assertEqual(9, len({self.keys.get(
             self.keys.create(VOLUME), KeyFormat.RAW) for _ in range(9)}))
