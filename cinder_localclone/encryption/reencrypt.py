@@ -371,11 +371,12 @@ def _go_on(node: Node, volume: Volume) -> None:
     """Run a begun re-encryption; the caller holds the volume's lock."""
     if node.runner.is_running(volume.id):
         return
-    if devices.is_interrupted(
-            node, volume.id, node.crypt.header(volume.id)):
+    header = node.crypt.header(volume.id)
+    if devices.is_interrupted(node, volume.id, header):
         devices.recover(node, volume)
-        if not node.crypt.header(volume.id).reencryption:
-            return  # it was complete; the next sweep does the rest
+        header = node.crypt.header(volume.id)
+    if not header.reencryption:
+        return  # complete, perhaps just now; the next sweep does the rest
     node.crypt.check_reencrypts(volume.id)  # this may be a new home
     # The pin first: without free space the row would still accept any key.
     volume = _pin_new_key(node, volume)

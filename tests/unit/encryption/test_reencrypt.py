@@ -330,6 +330,17 @@ class StartTest(Case):
             self.assertRaises(encryption_exceptions.CannotReencrypt,
                               self.start, **wish)
 
+    def test_again_while_it_ends(self):
+        """Its process ends after the request has read the header."""
+        self.start()
+        with mock.patch.object(reencrypt, 'check_same',
+                               side_effect=lambda *_same: self.end()):
+            self.start()
+        self.assertEqual(set(), self.a.reencrypting)
+        self.sweep()
+        self.sweep()
+        self.assertWhole()
+
     def test_while_other_work_goes_on(self):
         for status in ('downloading', 'extending', 'backing-up'):
             self.volume.status = status
