@@ -329,9 +329,13 @@ def secret(volume_id: str) -> str:
     return 'localclone volume ' + volume_id
 
 
-def is_secret(name: str) -> bool:
-    """Return whether a secret of this name is the driver's own."""
-    return bool(re.fullmatch(secret(UUID), name))
+def volume_of_secret(name: str | None) -> str:
+    """Return the ID of the volume in the name of a secret.
+
+    :returns: '' if the secret is not the driver's own
+    """
+    found = re.fullmatch(secret('(%s)' % UUID), name or '')
+    return found[1] if found else ''
 
 
 def reencryption_unit(volume_id: str) -> str:

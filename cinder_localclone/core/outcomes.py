@@ -28,7 +28,7 @@ class Outcome(str, enum.Enum):
     #: A delete that has not begun to remove anything.
     NOT_REMOVED = _('None of its data was removed.')
     #: A delete that has begun to remove data.
-    HALF_REMOVED = _('The volume can\'t be used any more.')
+    HALF_REMOVED = _('Its data may be incomplete.')
     NOT_USED = _('The driver did not use the disk.')
     #: An incomplete copy continues, and keeps its source.
     SOURCE_KEPT = _('The source is kept.')

@@ -582,8 +582,8 @@ NOT_DELETED = _message(
     _('If the delete fails again, the log has the user of the volume.'))
 HALF_DELETED = _message(
     'HALF_DELETED', 'LC45', [_A.DELETE],
-    _('The volume could not be deleted completely and can\'t be used any '
-      'more.'),
+    _('The volume was not deleted completely, and its data may be '
+      'incomplete.'),
     _('Ask an administrator to delete it again; if the volume is in a group, '
       'you can delete the group again.'),
     _('Delete it with "openstack volume delete --force".'))

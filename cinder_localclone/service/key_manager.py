@@ -59,8 +59,6 @@ _NUMBERS = ('status_code', 'http_status')
 _MOST = 100
 #: The maximum number of secrets searched for secrets of deleted volumes.
 _MOST_OF_ALL = 20 * _MOST
-#: The length of a volume's ID.
-_ID = 36
 #: At level debug these loggers log requests and responses, with secrets.
 _TALKATIVE = ('keystoneauth.session', 'barbicanclient.client',
               'barbicanclient.v1.client', 'barbicanclient.v1.secrets')
@@ -192,7 +190,7 @@ class Keys(crypt.Keys):
             _check_name(key, secret, volume_id)
         try:
             found = _bytes(secret)
-            if names.is_secret(secret.name or ''):
+            if names.volume_of_secret(secret.name):
                 luks_header.check_own_key(found, key_format)
             return luks_header.opening_key(found, key_format)
         except ValueError as exc:
@@ -218,12 +216,11 @@ class Keys(crypt.Keys):
         :raises KeyRefused: if the secret has the name of a volume, and is
             deleted with this volume
         """
-        name = self._ask(key, 'get', key, True).name or ''
-        if names.is_secret(name):
+        owner = names.volume_of_secret(self._ask(key, 'get', key, True).name)
+        if owner:
             raise encryption_exceptions.KeyRefused(
                 key=key, reason='it is the secret of volume %s; store another '
-                'secret for the type' % (
-                    name[-_ID:]))
+                'secret for the type' % owner)
 
     def remove(self, key: str, volume_id: str = '') -> None:
         """Delete a secret; do nothing if it does not exist.
@@ -239,7 +236,7 @@ class Keys(crypt.Keys):
         """
         with contextlib.suppress(_Gone):
             found = self._ask(key, 'get', key, True)
-            if names.is_secret(found.name or ''):
+            if names.volume_of_secret(found.name):
                 _check_name(key, found, volume_id)
                 self._ask(key, 'delete', key)
 
@@ -249,9 +246,8 @@ class Keys(crypt.Keys):
         :raises KeyUnavailable: if the key manager does not answer
         """
         with contextlib.suppress(_Gone):
-            name: str = self._ask(key, 'get', key, True).name or ''
-            if names.is_secret(name):
-                return name[-_ID:]
+            return names.volume_of_secret(
+                self._ask(key, 'get', key, True).name)
         return ''
 
     def find(self, volume_id: str) -> list[str]:
@@ -276,8 +272,9 @@ class Keys(crypt.Keys):
         while first < _MOST_OF_ALL:
             page = self._call('', lambda login: _page(
                 login.manager, login.credentials, first))
-            found += [(str(each.id), each.name[-_ID:]) for each in page
-                      if each.id and names.is_secret(each.name or '')]
+            found += [(str(each.id), volume_id) for each in page
+                      if each.id and (
+                          volume_id := names.volume_of_secret(each.name))]
             if len(page) != _MOST:
                 break
             first += _MOST
@@ -484,7 +481,7 @@ def _is_shared(secret: typing.Any, volume_id: str) -> bool:
     If the secret has the name of another volume, the key manager must list the
     volume as a consumer: see :meth:`Keys.consume`.
     """
-    return not names.is_secret(secret.name or '') or any(
+    return not names.volume_of_secret(secret.name) or any(
         (each.get('resource_type'), each.get('resource_id')) == (
             'volumes', volume_id) for each in getattr(
                 secret, 'consumers', None) or ())

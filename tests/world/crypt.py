@@ -157,13 +157,13 @@ class SimKeys(crypt_interfaces.Keys):
     def get(self, key, key_format, volume_id='', or_shared=False):
         secrets = self._ask(key)
         name, secret = secrets.kept[key]
-        if not or_shared or names.is_secret(name) and (
+        if not or_shared or names.volume_of_secret(name) and (
                 key, 'volumes', volume_id) not in secrets.consumers:
             self._check_name(key, volume_id)
         return secret
 
     def check_shared(self, key):
-        if names.is_secret(self._ask(key).kept[key][0]):
+        if names.volume_of_secret(self._ask(key).kept[key][0]):
             raise encryption_exceptions.KeyRefused(key=key, reason='its name')
 
     def get_again(self, key, key_format, volume_id=''):
@@ -178,7 +178,7 @@ class SimKeys(crypt_interfaces.Keys):
         secrets = self._ask()
         if key in secrets.kept:
             self._check_name(key, volume_id)
-        if names.is_secret(secrets.kept.get(key, ('', b''))[0]):
+        if names.volume_of_secret(secrets.kept.get(key, ('', b''))[0]):
             self.world.insist(
                 key not in self.node.node.secrets.secrets_in_use(
                     self.world.going),
@@ -190,17 +190,16 @@ class SimKeys(crypt_interfaces.Keys):
 
     def owner_of(self, key):
         name, _secret = self._ask().kept.get(key, ('', b''))
-        return name.removeprefix(names.secret('')) if (
-            names.is_secret(name)) else ''
+        return names.volume_of_secret(name)
 
     def find(self, volume_id):
         return [key for key, (name, _secret) in self._ask().kept.items()
                 if name == names.secret(volume_id)]
 
     def of_volumes(self):
-        return [(key, name.removeprefix(names.secret('')))
+        return [(key, volume_id)
                 for key, (name, _secret) in self._ask().kept.items()
-                if names.is_secret(name)]
+                if (volume_id := names.volume_of_secret(name))]
 
     def consume(self, key, kind, resource_id):
         self._ask(key).consumers.add((key, kind, resource_id))

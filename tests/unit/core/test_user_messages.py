@@ -64,7 +64,7 @@ FROZEN = {
     'LC42': ('KEEPS_SIZE', 'e7ca26'),
     'LC43': ('PACE_TYPE', 'd5194a'),
     'LC44': ('NOT_DELETED', '04188b'),
-    'LC45': ('HALF_DELETED', '9d95dd'),
+    'LC45': ('HALF_DELETED', '1dc9e7'),
     'LC46': ('DELETE_FAILED', 'a8a15b'),
     'LC47': ('EXTEND_AGAIN', '95eec7'),
     'LC48': ('USER_UNREACHABLE', 'b32c5c'),
