@@ -37,7 +37,8 @@ TEST_LIMITS = {'unit': 300, 'functional': 900}
 TEST_LIMIT_ALL = 3600
 GRACE = 90  # seconds for its tests to take their labs down
 SLOWEST = 10  # tests that are shown
-SIMULATED = 2  # minutes of schedules
+#: Minutes of schedules: whether the driver encrypts their volumes.
+SIMULATED = {False: 1.5, True: 0.5}
 #: The module that runs a suite.
 RUNNERS = {'unit': ('stestr', 'run'), 'functional': ('lab.functional',)}
 #: Functional tests that show the same at more length.
@@ -315,22 +316,25 @@ def shared_out():
         yield '--worker-file', workers_file.name
 
 
-def simulation(venv, until):
+def simulation(venv, until, encrypts):
     """Run schedules of the simulated world, of seeds that are new.
 
     Each commit has its own, so that a run can be repeated.
 
     :param until: time of :func:`time.monotonic` at which it is ended
+    :param encrypts: whether the driver encrypts all volumes
     :returns: as :func:`suite`, of schedules; the first seed, as text
     :raises KeyboardInterrupt: when all of it has been ended
     """
-    first = sampling.choice('simulation').randrange(10 ** 9)
+    title = 'encrypted simulation' if encrypts else 'simulation'
+    first = sampling.choice(title).randrange(10 ** 9)
     call = _module(venv, '', 'tests.simulation', '--seed', str(first),
-                   '--minutes', '%g' % SIMULATED)
+                   '--minutes', '%g' % SIMULATED[encrypts],
+                   *(['--encrypted'] if encrypts else []))
     call['env'][simulations.HERE] = '1'
-    ended = watched('simulation', call, until)
+    ended = watched(title, call, until)
     if ended is None:
-        return (('simulation', 0, 0, 1, 0), [('simulation', [LATE])], []), ''
+        return ((title, 0, 0, 1, 0), [(title, [LATE])], []), ''
     seed = re.search(r'(?m)^SEED=(\d+)$', ended.text)
     counts = re.findall(r'(?m)^(\d+) schedules \(', ended.text)
     failed = []
@@ -338,10 +342,10 @@ def simulation(venv, until):
         found = re.search(r'(?ms)^(SEED=\d+) fails: (.*?)(?=^what happened:|'
                           r'\Z)', ended.text)
         name, lines = found.groups() if found else (
-            'simulation', LATE if ended.late else
+            title, LATE if ended.late else
             '\n'.join(ended.text.splitlines()[-20:]))
         failed = [(name, lines.splitlines())]
-    return (('simulation', ended.seconds, max(
+    return ((title, ended.seconds, max(
         0, int((counts or ['0'])[-1]) - len(failed)), len(failed), 0),
         failed, []), seed.group(1) if seed else ''
 
@@ -431,12 +435,14 @@ def run(lab, unit, options, until):
                         'two, the same with %s=%s; all: make unit ALL=1' % (
                             sampling.PAIRS, sampling.SEED, sampling.seed()))
         if not options.unit:
-            found, seed = simulation(unit, until)
-            suites.append(found)
-            if seed:
-                told.append('schedules of the simulated world, the same with '
-                            'make simulate SEED=%s SCHEDULES=%d' % (
-                                seed, sum(found[0][2:4])))
+            for encrypts in SIMULATED:
+                found, seed = simulation(unit, until, encrypts)
+                suites.append(found)
+                if seed:
+                    told.append('schedules of the simulated world, the same '
+                                'with make simulate %sSEED=%s SCHEDULES=%d' % (
+                                    'ENCRYPTED=1 ' if encrypts else '', seed,
+                                    sum(found[0][2:4])))
     if not options.unit and not any(row[3] for row, *_rest in suites):
         kernel = lab.settings['kernel']
         at_once = options.workers or workers(kernel, os.cpu_count(),

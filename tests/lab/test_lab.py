@@ -317,10 +317,10 @@ class SimulationTest(testtools.TestCase):
         self.said = self.useFixture(fixtures.MockPatch(
             'sys.stdout', new_callable=io.StringIO)).mock
 
-    def simulate(self, program, seconds=3600):
+    def simulate(self, program, seconds=3600, encrypts=False):
         (self.repo / 'tests/simulation.py').write_text(program)
         return testrun.simulation(
-            pathlib.Path(sys.prefix), time.monotonic() + seconds)
+            pathlib.Path(sys.prefix), time.monotonic() + seconds, encrypts)
 
     def test_none_fails(self):
         (row, failed, slowest), seed = self.simulate(SCHEDULES % (12, ''))
@@ -329,12 +329,16 @@ class SimulationTest(testtools.TestCase):
         self.assertIn('SEED=41', self.said.getvalue())
 
     def test_is_asked_for_two_minutes_in_the_venv_it_is_in(self):
-        (_row, failed, _slowest), _seed = self.simulate(
-            'import os, sys\nprint(sys.argv[1:], os.environ["%s"])\n' % (
-                simulation.HERE))
-        self.assertEqual([
-            ('simulation', ["['--seed', '%d', '--minutes', '2'] 1" % (
-                sampling.choice('simulation').randrange(10 ** 9))])], failed)
+        for encrypts, title, words in (
+                (False, 'simulation', "'1.5'"),
+                (True, 'encrypted simulation', "'0.5', '--encrypted'")):
+            (_row, failed, _slowest), _seed = self.simulate(
+                'import os, sys\nprint(sys.argv[1:], os.environ["%s"])\n' % (
+                    simulation.HERE), encrypts=encrypts)
+            self.assertEqual([
+                (title, ["['--seed', '%d', '--minutes', %s] 1" % (
+                    sampling.choice(title).randrange(10 ** 9), words)])],
+                failed)
 
     def test_one_fails(self):
         """It is told shortened; what happened in it stands above."""
@@ -366,15 +370,18 @@ class SimulationTest(testtools.TestCase):
     def test_fails_the_run(self, _versions, suite, simulated):
         """Nothing that takes longer is begun then."""
         suite.return_value = ('unit', 1, 5, 0, 0), [], []
-        simulated.return_value = (('simulation', 1, 3, 1, 0), [
-            ('SEED=52', ['region 3'])], []), '41'
+        simulated.side_effect = lambda _unit, _until, encrypts: (
+            (('encrypted simulation', 1, 3, 1, 0), [
+                ('SEED=52', ['region 3'])], []), '41') if encrypts else (
+            (('simulation', 2, 7, 0, 0), [], []), '40')
         options = argparse.Namespace(
             unit=False, all=False, tests=[], workers=None)
         self.assertEqual(1, testrun.run(None, pathlib.Path('v'), options, 0))
         suite.assert_called_once()
         said = self.said.getvalue()
-        for part in ('FAILED SEED=52\n    region 3', 'make simulate SEED=41 '
-                     'SCHEDULES=4', '\nsimulation        1       3'):
+        for part in ('FAILED SEED=52\n    region 3', 'make simulate '
+                     'ENCRYPTED=1 SEED=41 SCHEDULES=4',
+                     'make simulate SEED=40 SCHEDULES=7\n'):
             self.assertIn(part, said)
 
     @mock.patch.object(testrun, 'simulation', autospec=True)
