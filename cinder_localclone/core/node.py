@@ -23,8 +23,10 @@ from cinder_localclone.core.interfaces import records
 from cinder_localclone.core.interfaces import storage
 from cinder_localclone.core import names
 from cinder_localclone.core import objects
+from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import state
+from cinder_localclone.core import statuses
 from cinder_localclone.core.volume import Volume
 
 #: The name of the lock of free space, beside the locks of volumes.
@@ -218,14 +220,26 @@ def volume_at_home(node: Node, volume_id: str) -> Volume:
 def has_lv(node: Node, volume_id: str, lv: str) -> bool:
     """Return whether this node has an LV of this name with a volume's data.
 
-    The LV's tags decide. An uncommitted LV does not count: a failed creation
-    may have left it. The LV of a revert counts, because its name is unique.
+    The LV's tags decide. A failed creation may have left an uncommitted LV: it
+    counts only if Cinder has taken it. The LV of a revert always counts,
+    because its name is unique.
     """
     found = node.lvm.lvs().get(lv)
     return (found is not None
+            and names.facts(found.tags).get('volume') == volume_id
             and (names.UNCOMMITTED not in found.tags
-                 or volume_id not in names.ids_in(lv))
-            and names.facts(found.tags).get('volume') == volume_id)
+                 or volume_id not in names.ids_in(lv)
+                 or is_taken(node, node.volumes.last_known(volume_id), lv)))
+
+
+def is_taken(node: Node, recorded: rows.Uncommitted | None, lv: str) -> bool:
+    """Return whether Cinder has taken an uncommitted LV of this node.
+
+    :param recorded: the facts of its volume's row
+    """
+    return (recorded is not None and not recorded.deleted
+            and (recorded.home, recorded.lv) == (node.host, lv)
+            and recorded.status not in statuses.NOT_GIVEN_OUT)
 
 
 def correct_home(node: Node, volume: Volume) -> Volume | None:

@@ -54,18 +54,20 @@ class Snapshot(Encrypted):
 
 
 @dataclasses.dataclass(frozen=True)
-class Uncommitted:
+class Uncommitted(Encrypted):
     """The row of a volume with an uncommitted LV.
 
     :param home: its service host
     :param lv: the name of its LV there
     :param deleted: whether its row is soft-deleted
+    :param provider_id: see :attr:`encryption`
     """
 
     status: str
     home: str
     lv: str
     deleted: bool = False
+    provider_id: str | None = None
 
 
 def location(host: str) -> str:

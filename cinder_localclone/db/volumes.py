@@ -43,7 +43,7 @@ class Volumes(records.Volumes):
                 id=volume_id).first()
             return row and volume_rows.Uncommitted(
                 row.status, names.service_host(row.host), row.name,
-                bool(row.deleted))
+                bool(row.deleted), row.provider_id)
 
     def lv_name(self, name_id: str) -> str:
         name: str = base.CONF.volume_name_template % name_id

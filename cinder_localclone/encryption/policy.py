@@ -67,7 +67,7 @@ def give_back(node: Node, volume: Volume) -> None:
         if recorded is None or row and row.host != volume.host:
             return
         if row is None:
-            forget(node, [volume.id], recorded, key_of_type(node, volume))
+            forget(node, [volume.id], recorded.key, key_of_type(node, volume))
             return
         node.volumes.set_encryption(
             row, dataclasses.replace(
@@ -83,10 +83,27 @@ def give_back(node: Node, volume: Volume) -> None:
         if recorded.key not in node.secrets.secrets_in_use([volume.id]):
             node.keys.remove(recorded.key)
     except Exception as exc:  # must not hide the first error
-        LOG.error('The secret of volume %(volume)s, which could not be '
-                  'created, stays in the key manager until the volume is '
-                  'created or deleted: '
-                  '%(error)s', {'volume': volume.id, 'error': exc})
+        LOG.error('Volume %(volume)s could not be created, and its secret '
+                  'could not be removed from the key manager. The driver '
+                  'tries again when the volume is created or deleted; if it '
+                  'was deleted, run "cinder-localclone encryption leftover '
+                  'remove": %(error)s', {'volume': volume.id, 'error': exc})
+
+
+def release_of_image(node: Node, volume: Volume) -> None:
+    """Release the secret of an image after a failed creation of its clone.
+
+    The volume may be created on another node by now, with another secret. That
+    node does not know that this node has registered the volume as a consumer.
+
+    :param volume: its row, with the secret of its image
+    """
+    row = node.volumes.volume(volume.id)
+    recorded = volume.encryption
+    if recorded and row and row.host != volume.host and recorded.key not in (
+            (row.encryption or recorded).key, key_of_type(node, row)):
+        _attempt(volume.id, 'consumer entry', node.keys.release,
+                 recorded.key, 'volumes', volume.id)
 
 
 def check_not_fresh(node: Node, volume: Volume, host: str | None) -> None:
@@ -228,8 +245,8 @@ def erase(node: Node, volume_id: str, tries: int = TRIES) -> None:
                               'volume': volume_id, 'error': exc})
 
 
-def forget(node: Node, volume_ids: Iterable[str],
-           recorded: volume_types.Recorded, of_type: str) -> None:
+def forget(node: Node, volume_ids: Iterable[str], key: str,
+           of_type: str = '') -> None:
     """Remove the secret of a deleted volume if nothing else uses it.
 
     Header backups and sealed keys on this node are removed too. An error in
@@ -237,25 +254,42 @@ def forget(node: Node, volume_ids: Iterable[str],
     fail to list secrets.
 
     :param volume_ids: the IDs of the volume: two after Cinder's own migration
-    :param recorded: the encryption in its row
+    :param key: the reference of the secret in its row
     :param of_type: :func:`key_of_type`, used by an incomplete creation
     """
     ids = sorted(volume_ids)
     # A snapshot, taken before its volume got another key, may have kept a
     # secret with the name of another volume.
-    known = {recorded.key}.union(*map(
+    known = {key}.union(*map(
         node.secrets.secrets_of_deleted_snapshots, ids))
     for volume_id in ids:
         _drop_here(node, volume_id)
-        for key in sorted((known | {of_type}) - {''}):
-            _attempt(volume_id, 'consumer entry', node.keys.release, key,
+        for each in sorted((known | {of_type}) - {''}):
+            _attempt(volume_id, 'consumer entry', node.keys.release, each,
                      'volumes', volume_id)
     in_use = node.secrets.secrets_in_use(ids) | {''}
-    for key in sorted(known - in_use):
-        _attempt(ids[0], 'secret', node.keys.remove, key)
+    for each in sorted(known - in_use):
+        _attempt(ids[0], 'secret', _remove_unused, node, each, ids)
     for volume_id in ids:
         _attempt(volume_id, 'secret', _drop_others, node, volume_id,
                  in_use | known)
+
+
+def _remove_unused(node: Node, key: str, ids: list[str]) -> None:
+    """Remove a secret that no row names.
+
+    A secret with the name of another volume may have a consumer left, whose
+    deleted snapshots had it. The last consumer removes it.
+
+    :param ids: the IDs of the deleted volume
+    """
+    try:
+        node.keys.remove(key)
+    except encryption_exceptions.KeyRefused as exc:
+        if node.keys.owner_of(key) in ids:
+            raise
+        LOG.debug('Secret %(key)s of deleted volume %(volume)s stays: '
+                  '%(error)s', {'key': key, 'volume': ids[0], 'error': exc})
 
 
 def key_of_type(node: Node, volume: Volume) -> str:

@@ -4,9 +4,9 @@
 :mod:`cinder_localclone.core.rpc` declares the methods, and :mod:`.endpoint`
 answers them. Methods are idempotent, in a namespace of the driver, each with a
 time limit. A method never calls back synchronously, so two nodes can't wait
-for each other. A delete and an unmanage may ask any node for ``has_lv``, which
-takes no lock and calls no node. The database is the truth: a lost call only
-delays work until the next sweep.
+for each other. A delete and an unmanage may ask any node for ``has_lv`` and
+``is_whole``, which take no lock and call no node. The database is the truth: a
+lost call only delays work until the next sweep.
 """
 
 from collections.abc import Mapping

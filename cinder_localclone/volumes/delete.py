@@ -47,7 +47,7 @@ def delete(node: Node, volume_id: str, overwrites: bool = True) -> None:
     :raises CannotDelete: if it is in use or in a live move, or the storage
         does not answer in time; its owner may try again
     :raises HalfDeleted: in the same cases, after an earlier delete has begun;
-        or if its LV is on another node, or may be
+        or if it is unknown where its LV is
     """
     if _at_home(node, volume_id) is None:
         return  # without a wait for the lock
@@ -60,10 +60,12 @@ def delete(node: Node, volume_id: str, overwrites: bool = True) -> None:
         else:
             source.abandon_interrupted(node, volume_id)
             with _refused_after(node, volume_id, exceptions.CommandTimeout):
-                reason = homes.why_not_here(node, volume)
+                reason, whole = homes.why_not_here(node, volume)
             if reason:
                 # An earlier delete may have begun at the other node.
-                raise exceptions.HalfDeleted(volume=volume_id, reason=reason)
+                kind = (exceptions.CannotDelete if whole
+                        else exceptions.HalfDeleted)
+                raise kind(volume=volume_id, reason=reason)
             _remove(node, volume, overwrites)
 
 
@@ -120,15 +122,12 @@ def _refused_after(node: Node, volume_id: str,
 def _is_whole(node: Node, volume_id: str) -> bool:
     """Return whether no delete has begun to remove the volume here.
 
-    A delete tags the LV before it removes anything.
-
     :raises LocalCloneError: if this can't be found out
     """
     volume = node.volumes.volume(volume_id)
     if volume is None or volume.home != node.host:
         return True  # no part of it was here
-    lv = node.lvm.lvs().get(volume.name)
-    return lv is not None and names.DELETING not in lv.tags
+    return homes.is_whole(node, volume.name)
 
 
 def _others(node: Node, volume: Volume) -> set[str]:
@@ -232,7 +231,7 @@ def _remove(node: Node, volume: Volume, overwrites: bool) -> None:
         raise exceptions.HalfDeleted(
             volume=volume.id, reason=exc) from exc
     if recorded:
-        policy.forget(node, handles, recorded,
+        policy.forget(node, handles, recorded.key,
                       policy.key_of_type(node, volume))
     for each in pending:
         rpc.cast(each.cleanup_node, peers.reconcile, node, each.volume_id)

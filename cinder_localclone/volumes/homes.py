@@ -51,22 +51,34 @@ def has_lv(node: Node, volume_id: str, lv: str) -> bool:
     return nodes.has_lv(node, volume_id, lv)
 
 
-def why_not_here(node: Node, volume: Volume) -> str:
+@rpc.method('is_whole', rpc.ANY, prompt=True)
+def is_whole(node: Node, lv: str) -> bool:
+    """Return whether this node has an LV that no delete has begun to remove.
+
+    A delete tags the LV before it removes anything.
+    """
+    found = node.lvm.lvs().get(lv)
+    return found is not None and names.DELETING not in found.tags
+
+
+def why_not_here(node: Node, volume: Volume) -> tuple[str, bool]:
     """Return the reason why a volume can't be given up at its recorded home.
 
-    :returns: the reason; '' if no other node has its data
+    :returns: the reason, '' if no other node has its data; and whether another
+        node is known to have all of it
     :raises LocalCloneError: if this node's own LVs can't be listed
     """
     if has_lv(node, volume.id, volume.name):
-        return ''
+        return '', False
     other = names.other_node(
         node.volumes.service_of(volume.id), node.host)
     if not other:
-        return ''
+        return '', False
     try:
-        found = rpc.call_at(other, has_lv, node, volume.id, volume.name)
+        if not rpc.call_at(other, has_lv, node, volume.id, volume.name):
+            return '', False
+        whole = rpc.call_at(other, is_whole, node, volume.name)
     except exceptions.LocalCloneError as exc:
-        return ('its LV is not on %s, and it is unknown whether it is on %s: '
-                '%s' % (node.host, other, exc))
+        return 'its data may be on %s: %s' % (other, exc), False
     return ('its data is on %s, which has yet to correct the home recorded by '
-            'Cinder' % other if found else '')
+            'Cinder' % other), whole

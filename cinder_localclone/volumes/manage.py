@@ -196,7 +196,7 @@ def _release_lv(node: Node, volume: Volume) -> None:
 
     :raises CannotUnmanage: if the volume is in use, moving or incomplete
     """
-    reason = homes.why_not_here(node, volume)
+    reason, _whole = homes.why_not_here(node, volume)
     if reason:
         raise exceptions.CannotUnmanage(volume=volume.id, reason=reason)
     _check_free(node, volume)

@@ -19,11 +19,13 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core.formats import lvm_reports
 from cinder_localclone.core.formats import survey
 from cinder_localclone.core import names
+from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
 from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import statuses
 from cinder_localclone.core.volume import Volume
+from cinder_localclone.encryption import policy
 from cinder_localclone.moves import cleanup
 
 LOG = logging.getLogger(__name__)
@@ -103,10 +105,8 @@ def accept_all(node: Node, present: survey.Survey) -> None:
     """
     def accept_one(volume_id: str, lv: lvm_reports.LogicalVolume) -> None:
         with node.try_lock(volume_id):
-            recorded = _recorded(node, volume_id, lv.name)
-            if (recorded and not recorded.deleted
-                    and (recorded.home, recorded.lv) == (node.host, lv.name)
-                    and recorded.status not in statuses.NOT_GIVEN_OUT):
+            if nodes.is_taken(
+                    node, _recorded(node, volume_id, lv.name), lv.name):
                 node.lvm.accept(lv.name)
     _each(present.uncommitted_lvs(node.lvm.group), accept_one,
           'could not be accepted')
@@ -232,6 +232,9 @@ def remove(node: Node, volume_id: str, lv: str) -> None:
 
     The LV stays while the volume moves, because the move may need it under any
     name of this node. It stays while a failed move may still export it.
+
+    If the volume was deleted, its secrets go first. The deletion was on
+    another node, and may have looked for them before this node made one.
     """
     if node.moves.move_of(volume_id) or any(
             each.cleanup_lv == lv
@@ -247,4 +250,7 @@ def remove(node: Node, volume_id: str, lv: str) -> None:
         if present.users(volume_id):
             return
         node.handles.remove_handle(volume_id)
+    recorded = node.volumes.last_known(volume_id)
+    if recorded and recorded.deleted and recorded.encryption:
+        policy.forget(node, [volume_id], recorded.encryption.key)
     cleanup.discard_lv(node, lv)

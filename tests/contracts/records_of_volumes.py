@@ -812,11 +812,12 @@ class Contract(records_bench.Contract):
                          self.volumes.last_known(self.volume))
         self.put(host=None)
         self.assertEqual('', self.volumes.last_known(self.volume).home)
-        self.put(host=A + '#p')
+        self.put(host=A + '#p', provider_id='lc1 a secret')
         self.rows.destroy(self.volume)
         found = self.volumes.last_known(self.volume)
-        self.assertEqual((A, name, True),
-                         (found.home, found.lv, found.deleted))
+        self.assertEqual(
+            (A, name, True, 'lc1 a secret'),
+            (found.home, found.lv, found.deleted, found.provider_id))
 
     # -- zones
 

@@ -296,7 +296,7 @@ class SimVolumes(Base, records.Volumes):
         volume = gone or self.volume(volume_id)
         return volume and rows.Uncommitted(
             volume.status, (volume.host or '').partition('#')[0], volume.name,
-            bool(gone))
+            bool(gone), volume.provider_id)
 
     def lv_name(self, name_id):
         return _lv_name(name_id)

@@ -248,6 +248,7 @@ class MethodsTest(testtools.TestCase):
             'troubles': (),
             'move_away': ('volume_id', 'peer'),
             'inspect': ('volume_id',),
+            'is_whole': ('lv',),
             'figures': (),
             'repair': ('volume_id',),
             'abort': ('volume_id',),

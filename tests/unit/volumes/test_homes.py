@@ -124,8 +124,9 @@ class HomesTest(attach_case.Base):
         wrong = self.world.nodes[self.volume.host[:3]]
         right = self.a if wrong is self.b else self.b
         lvs = set(right.lvs)
+        # None of its data was removed: its owner may try again.
         error = self.assertRaises(
-            exceptions.HalfDeleted, callers.delete, wrong.node, self.volume)
+            exceptions.CannotDelete, callers.delete, wrong.node, self.volume)
         self.assertIn(right.host, str(error))
         self.assertEqual(lvs, set(right.lvs))
         right.reconciler.reconcile(self.volume.id)
@@ -188,7 +189,7 @@ class HomesTest(attach_case.Base):
         # so the volume must not become available.
         error = self.assertRaises(exceptions.HalfDeleted, callers.delete,
                                   self.a.node, self.volume)
-        self.assertIn('unknown whether it is on b@l: The volume service',
+        self.assertIn('its data may be on b@l: The volume service',
                       str(error))
         self.assertIn(self.volume.name, self.b.lvs)
 
@@ -207,6 +208,12 @@ class HomesTest(attach_case.Base):
         self.volume.host = A + '#p'
         self.assertRaises(exceptions.HalfDeleted, callers.delete,
                           self.a.node, self.volume)
+        with mock.patch.object(
+                type(self.a.node.peers), 'is_whole', autospec=True,
+                side_effect=exceptions.PeerUnreachable(
+                    host=B, method='is_whole', seconds=8)):
+            self.assertRaises(exceptions.HalfDeleted, callers.delete,
+                              self.a.node, self.volume)
 
     def test_deleted_while_the_service_in_its_row_does_not_answer(self):
         """Its LV is at the home that the row names: no other node is asked."""
@@ -380,4 +387,4 @@ class HomesTest(attach_case.Base):
         error = self.assertRaises(exceptions.CannotUnmanage,
                                   callers.unmanage, self.a.node,
                                   self.volume.id)
-        self.assertIn('unknown whether it is on b@l', str(error))
+        self.assertIn('its data may be on b@l', str(error))
