@@ -287,6 +287,9 @@ class Keys(typing.Protocol):
     def of_volumes(self) -> list[tuple[str, str]]:
         """Return the references of secrets, with their volume IDs."""
 
+    def consumers(self, key: str) -> list[tuple[str, str]]:
+        """Return the kinds and IDs of the consumers of a secret."""
+
     def release(self, key: str, kind: str, resource_id: str) -> None:
         """Remove a volume from the consumers of a secret."""
 
@@ -332,13 +335,22 @@ def find_left(records: Records, keys: Keys | None,
             if volume_id not in there and name not in in_use - {''}]
 
 
-def remove_left(keys: Keys, crypt: crypt_interfaces.Crypt, left: Left) -> None:
+def remove_left(records: Records, keys: Keys, crypt: crypt_interfaces.Crypt,
+                left: Left) -> None:
     """Remove a leftover.
+
+    An interrupted call may have registered a volume as a consumer of a secret,
+    and never recorded the secret. A volume that exists removes the secret at
+    its own end.
 
     :raises LocalCloneError: if it was not removed; another call may succeed
     """
     if left.kind == SECRET:
-        keys.release(left.name, 'volumes', left.volume_id)
+        consumers = {resource_id for kind, resource_id
+                     in keys.consumers(left.name) if kind == 'volumes'}
+        _there, deleted = records.volumes_known(consumers)
+        for volume_id in sorted(deleted | {left.volume_id}):
+            keys.release(left.name, 'volumes', volume_id)
         keys.remove(left.name, left.volume_id)
     else:
         crypt.drop_backups(left.volume_id)

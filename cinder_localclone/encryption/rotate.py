@@ -527,9 +527,10 @@ def give_own_key(node: Node, volume: Volume) -> None:
     wanted = _wanted(node, volume)
     if header.reencryption:
         # The re-encryption continues, and keys can't change before its end.
+        # The consumer first: if the row is gone, it is released again.
+        _share(node, volume.id, recorded.key)
         _set(node, volume, dataclasses.replace(
             recorded, shares_key=recorded.key != wanted.shared_key))
-        _share(node, volume.id, recorded.key)
         return
     # The image's re-encryption may have ended unrecorded.
     volume = _set(node, volume, dataclasses.replace(
@@ -614,8 +615,6 @@ def _wanted(node: Node, volume: Volume) -> volume_types.Encryption:
 def _set(node: Node, volume: Volume,
          recorded: volume_types.Recorded) -> Volume:
     """Change the row of a volume that is being created."""
-    if recorded == volume.encryption:
-        return volume
     return node.volumes.set_encryption(volume, recorded)
 
 

@@ -16,6 +16,7 @@ its own client, because an owner must not read the secrets of another owner.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
 import contextlib
 import logging as python_logging
 import os
@@ -53,8 +54,12 @@ KEY_MANAGER, AUTHTOKEN = 'key_manager', 'keystone_authtoken'
 _NO = range(400, 500)
 #: HTTP statuses after which a retry may succeed.
 _LATER = (408, 425, 429)
+#: The service of a consumer, see :meth:`Keys.consume`.
+_SERVICE = 'volume'
 #: Attributes with the HTTP status: barbicanclient's, and keystoneauth's.
 _NUMBERS = ('status_code', 'http_status')
+#: barbicanclient's error for a secret with consumers; it has no HTTP status.
+_CONSUMED = 'SecretHasConsumers'
 #: The maximum number of secrets listed for a name.
 _MOST = 100
 #: The maximum number of secrets searched for secrets of deleted volumes.
@@ -250,6 +255,21 @@ class Keys(crypt.Keys):
                 self._ask(key, 'get', key, True).name)
         return ''
 
+    def consumers(self, key: str) -> list[tuple[str, str]]:
+        """Return the registered consumers of a secret.
+
+        :returns: pairs as for :meth:`consume`; none if the key manager does
+            not record consumers
+        :raises KeyUnavailable: if the key manager does not answer
+        """
+        with contextlib.suppress(_Gone):
+            return [(each.get('resource_type', ''),
+                     each.get('resource_id', ''))
+                    for each in getattr(self._ask(key, 'get', key, True),
+                                        'consumers', None) or ()
+                    if each.get('service') == _SERVICE]
+        return []
+
     def find(self, volume_id: str) -> list[str]:
         """Return the secrets with the name of a volume, used or not.
 
@@ -301,7 +321,7 @@ class Keys(crypt.Keys):
             return
         try:
             self._ask(key, method, key, {
-                'service': 'volume', 'resource_type': kind,
+                'service': _SERVICE, 'resource_type': kind,
                 'resource_id': resource_id})
         except NotImplementedError:
             self._consumers = False
@@ -512,7 +532,8 @@ def _meaning(error: BaseException, key: str) -> BaseException:
     passing = status in (*_LATER, 404) or (attribute, status) == (
         _NUMBERS[0], 401)
     refused = status in _NO and not passing or isinstance(
-        error, (castellan_exception.Forbidden, KeyError))
+        error, (castellan_exception.Forbidden, KeyError)) or any(
+            type(each).__name__ == _CONSUMED for each in _causes(error))
     if isinstance(error, (
             castellan_exception.AuthTypeInvalidError,
             castellan_exception.InsufficientCredentialDataError)) or (
@@ -523,12 +544,18 @@ def _meaning(error: BaseException, key: str) -> BaseException:
     return encryption_exceptions.KeyUnavailable(reason=reason)
 
 
-def _status(error: BaseException | None) -> tuple[str, int]:
+def _status(error: BaseException) -> tuple[str, int]:
     """Return the attribute and the value of an HTTP status."""
-    while error is not None:
+    for each in _causes(error):
         for attribute in _NUMBERS:
-            found = getattr(error, attribute, None)
+            found = getattr(each, attribute, None)
             if isinstance(found, int):
                 return attribute, found
-        error = error.__cause__ or error.__context__
     return '', 0
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, its cause, the cause of this, and so on."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

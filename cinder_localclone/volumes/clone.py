@@ -216,9 +216,7 @@ def _uncommitted(node: Node, volume_id: str, destination: str
             with contextlib.suppress(Exception):
                 uncommitted.remove(node, volume_id, volume.name)
             with contextlib.suppress(Exception):
-                # A deletion meanwhile has removed no secret made since.
-                if node.volumes.volume(volume_id) is None:
-                    policy.give_back(node, volume)
+                policy.release_of_image(node, volume)
             raise
 
 

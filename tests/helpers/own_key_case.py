@@ -2,8 +2,10 @@
 """Local clones of encrypted volumes."""
 
 from cinder_localclone.core import names
+from cinder_localclone.encryption import reencrypt
 from cinder_localclone.volumes import clone
 from tests.helpers import rotate_case
+from tests.world import reencryption as sim
 
 A, B = rotate_case.A, rotate_case.B
 VOLUME, SNAPSHOT = 'volume', 'snapshot'
@@ -63,3 +65,27 @@ class Case(rotate_case.Case):
         self.assertIn((recorded, 'volumes', uncommitted.id),
                       self.world.secrets.consumers)
         self.assertEqual([], self.world.wrongs)
+
+
+class ReencryptedCase(Case):
+
+    def begun(self, of=VOLUME, **specs):
+        """Return a clone in mid re-encryption."""
+        lv = self.a.lvs[self.volume.name]
+        lv[:] = ['of a guest'] * len(lv)
+        reencrypt.start(self.a.node, self.volume.id,
+                        reencrypt.Wish())
+        uncommitted = self.born(of, **specs)
+        uncommitted.status = 'available'
+        self.assertIn(self.volume.id, self.a.reencrypting)
+        self.assertIsNotNone(self.world.headers[uncommitted.id].under_way)
+        return uncommitted
+
+    def ended(self, of=VOLUME, **specs):
+        """Return a clone whose re-encryption has just ended."""
+        uncommitted = self.begun(of, **specs)
+        for volume in (self.volume, uncommitted):
+            self.a.reconciler.reconcile_node()
+            self.assertIn(volume.id, self.a.reencrypting)
+            sim.end(self.a, volume.id)
+        return uncommitted

@@ -27,6 +27,7 @@ from cinder_localclone.volumes import snapshots
 from tests.helpers import attach_case
 from tests.helpers.own_key_case import A
 from tests.helpers.own_key_case import Case
+from tests.helpers.own_key_case import ReencryptedCase
 from tests.helpers.own_key_case import SNAPSHOT
 from tests.helpers.own_key_case import VOLUME
 from tests.helpers import revert_case
@@ -327,30 +328,6 @@ class OwnKeyTest(Case):
             uncommitted = self.born(key='type:ours')
         self.assertEqual(1,
                          len(self.a.node.crypt.backup_names(uncommitted.id)))
-
-
-class ReencryptedCase(Case):
-
-    def begun(self, of=VOLUME, **specs):
-        """Return a clone in mid re-encryption."""
-        lv = self.a.lvs[self.volume.name]
-        lv[:] = ['of a guest'] * len(lv)
-        reencrypt.start(self.a.node, self.volume.id,
-                        reencrypt.Wish())
-        uncommitted = self.born(of, **specs)
-        uncommitted.status = 'available'
-        self.assertIn(self.volume.id, self.a.reencrypting)
-        self.assertIsNotNone(self.world.headers[uncommitted.id].under_way)
-        return uncommitted
-
-    def ended(self, of=VOLUME, **specs):
-        """Return a clone whose re-encryption has just ended."""
-        uncommitted = self.begun(of, **specs)
-        for volume in (self.volume, uncommitted):
-            self.a.reconciler.reconcile_node()
-            self.assertIn(volume.id, self.a.reencrypting)
-            sim.end(self.a, volume.id)
-        return uncommitted
 
 
 @ddt.ddt

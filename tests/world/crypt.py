@@ -204,6 +204,10 @@ class SimKeys(crypt_interfaces.Keys):
     def consume(self, key, kind, resource_id):
         self._ask(key).consumers.add((key, kind, resource_id))
 
+    def consumers(self, key):
+        return sorted((kind, who) for used, kind, who in self._ask().consumers
+                      if used == key)
+
     def release(self, key, kind, resource_id):
         self._ask().consumers.discard((key, kind, resource_id))
 

@@ -32,7 +32,7 @@ UNNOTED = frozenset((
     'test_backup',
     'keeps_backups', 'backed_up_volumes', 'backup_space',
     'header', 'test', 'test_ended', 'get', 'find', 'secrets_in_use',
-    'secrets_of_deleted_snapshots', 'owner_of',
+    'secrets_of_deleted_snapshots', 'owner_of', 'consumers',
     'is_running', 'progress', 'unfinished', 'sealed_volumes'))
 #: Only with the lock of the volume that the first argument is of. Begin,
 #: advance and export_volume are not here: with these tests set a scene.

@@ -164,9 +164,10 @@ def clean_up(world):
     """
     node = next(iter(world.nodes.values()))
     keys = crypt.SimKeys(node)
-    for each in operator.find_left(_Known(world), keys, set(world.backups)):
+    known = _Known(world)
+    for each in operator.find_left(known, keys, set(world.backups)):
         if each.known:
-            operator.remove_left(keys, crypt.SimCrypt(node), each)
+            operator.remove_left(known, keys, crypt.SimCrypt(node), each)
 
 
 def left(world):

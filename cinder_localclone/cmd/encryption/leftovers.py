@@ -64,7 +64,8 @@ class Remove(base.Command):
                   file=self.app.stderr)
         for each in goes:
             states[each] = 'would be removed' if not agreed else (
-                self._removed(operator.remove_left, keys, crypt, each))
+                self._removed(operator.remove_left, backend.db.inventory,
+                              keys, crypt, each))
         self.app.exit_code = int(not agreed or any(
             state.startswith('failed') for state in states.values()))
         return COLUMNS, [(each.kind, each.volume_id, each.name, states[each])

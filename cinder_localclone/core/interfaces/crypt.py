@@ -94,6 +94,9 @@ class Keys(typing.Protocol):
         :returns: '' if it is named after none, or is missing
         """
 
+    def consumers(self, key: str) -> list[tuple[str, str]]:
+        """Return the consumers of a secret, as pairs of kind and ID."""
+
     def find(self, volume_id: str) -> list[str]:
         """Return the references of the secrets named after a volume.
 

@@ -404,7 +404,7 @@ class Secrets(abc.ABC):
     def secrets_of_deleted_snapshots(self, volume_id: str) -> set[str]:
         """Return the references in the rows of a volume's deleted snapshots.
 
-        The volume has stayed a consumer of these secrets.
+        The volume may have stayed a consumer of these secrets.
         """
 
     @abc.abstractmethod

@@ -21,8 +21,8 @@ from tests.helpers import records_case
 from tests.helpers import specs
 from tests.world import fake_key_manager
 
-GONE, HERE, FAR = ('%s-cd3d-4029-88f4-3c64da986803' % begin for begin in (
-    'aaaaaaaa', 'bbbbbbbb', 'cccccccc'))
+GONE, HERE, FAR, OTHER = (
+    '%s-cd3d-4029-88f4-3c64da986803' % (each * 8) for each in 'abcd')
 SECRET, BACKUP = operator.SECRET, operator.BACKUP
 
 
@@ -105,6 +105,7 @@ class ShredTest(testtools.TestCase):
         self.crypt.backed_up_volumes.return_value = [GONE, HERE]
         self.owners.volumes_known.return_value = {HERE}, {GONE}
         self.owners.secrets_of_all.return_value = {'k-here', 'k-snapshot'}
+        self.keys.consumers.return_value = []
         self.app = mock.Mock(exit_code=0, stderr=io.StringIO())
         self.app.options.json = False
         backend = self.app.backend.return_value
@@ -141,10 +142,23 @@ class ShredTest(testtools.TestCase):
         self.assertEqual((['k-gone'], [GONE]), self.removed())
         # Barbican keeps what somebody uses.
         self.assertEqual(
-            [mock.call.of_volumes(),
+            [mock.call.of_volumes(), mock.call.consumers('k-gone'),
              mock.call.release('k-gone', 'volumes', GONE),
              mock.call.remove('k-gone', GONE)], self.keys.mock_calls)
         self.assertEqual(0, self.app.exit_code)
+
+    def test_consumers(self):
+        """A volume that exists, or is unknown, stays a consumer."""
+        self.keys.consumers.return_value = [
+            ('volumes', OTHER), ('volumes', HERE), ('volumes', FAR),
+            ('snapshots', 's')]
+        self.owners.volumes_known.side_effect = lambda ids: (
+            ids & {HERE}, ids & {GONE, OTHER})
+        self.run_command('--yes')
+        self.assertEqual(
+            [mock.call('k-gone', 'volumes', GONE),
+             mock.call('k-gone', 'volumes', OTHER)],
+            self.keys.release.mock_calls)
 
     def test_unknown_too(self):
         self.run_command('--yes', '--unknown')

@@ -11,6 +11,7 @@ import traceback
 import types
 from unittest import mock
 
+from barbicanclient import exceptions as barbican_exceptions
 from castellan.common.credentials import keystone_password
 from castellan.common.credentials import keystone_token
 from castellan.common import exception as castellan_exception
@@ -231,6 +232,31 @@ class KeysTest(testtools.TestCase):
         self.assertEqual([], self.manager.used)
         self.keys.remove(key)
         self.keys.release(key, 'volumes', VOLUME)
+
+    def test_registered_consumers(self):
+        key = self.keys.create(VOLUME)
+        self.assertEqual([], self.keys.consumers(key))
+        self.manager.kept[key]._consumers = [
+            {'service': 'volume', 'resource_type': 'volumes',
+             'resource_id': VOLUME},
+            {'service': 'image', 'resource_type': 'images',
+             'resource_id': 'i'}]
+        self.assertEqual([('volumes', VOLUME)], self.keys.consumers(key))
+        self.assertEqual([], self.keys.consumers('missing'))
+
+    def test_secret_with_consumers_before_barbican_1_2(self):
+        """barbicanclient refuses by itself; its error has no HTTP status."""
+        manager = barbican_key_manager.BarbicanKeyManager.__new__(
+            barbican_key_manager.BarbicanKeyManager)
+        client = mock.Mock()
+        client.secrets.delete.side_effect = (
+            barbican_exceptions.SecretHasConsumers())
+        manager._get_barbican_client = lambda _whose: client
+        manager.get = lambda *_args: passphrase.Passphrase(
+            b'p', name=names.secret(VOLUME))
+        self.opened.return_value = manager
+        self.assertRaises(encryption_exceptions.KeyRefused, self.keys.remove,
+                          'k', VOLUME)
 
     def test_key_manager_that_knows_no_consumers(self):
         for method in ('add_consumer', 'remove_consumer'):
