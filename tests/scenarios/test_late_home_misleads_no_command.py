@@ -154,6 +154,8 @@ class ForgetTest(Base):
         self.assertIn('migrating the volume on ' + B, str(told))
         _code, _forgotten, told = self.command(A)
         self.assertIn('own migration has ended', str(told))
+        self.assertIn((self.volume.id, forget.NOTHING),
+                      [(row['Volume'], row['Lost']) for row in told])
         self.volume.migration_status = None
         self.assertEqual((0, True), self.command(A, '--yes')[:2])
         self.assertEqual(B + '#p', self.volume.host)

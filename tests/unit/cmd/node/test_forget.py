@@ -184,6 +184,53 @@ class ForgettingTest(ended_move_case.Base):
         self.assertEqual((A + '#p', 'available'),
                          (volume.host, volume.status))
 
+    def of_mistaken_rows(self, *homes):
+        """Return a world, and volumes at homes; each row names A, lost."""
+        world, volume, _expected = self.begin()
+        del world.volumes[volume.id]
+        volumes = [world.create_volume(home) for home in homes]
+        for each in volumes:
+            each.host = A + '#p'
+        self.lose(world.nodes[A])
+        return world, volumes
+
+    def test_home_of_many_volumes_that_does_not_answer(self):
+        """It is asked once, and no volume is given up."""
+        world, volumes = self.of_mistaken_rows(B, B, B)
+        world.nodes[B].dead = True
+        steps = self.plan(world, A)
+        self.assertEqual(
+            ['unknown: %s may have the volume' % B] * 3,
+            [step.lost for step in steps])
+        for step in steps:
+            self.assertRaises(errors.CommandError, step.act)
+        self.assertEqual([(A + '#p', 'available')] * 3,
+                         [(each.host, each.status) for each in volumes])
+
+    def test_home_that_does_not_answer_beside_one_that_does(self):
+        """The home that answers keeps its volumes."""
+        world, volumes = self.of_mistaken_rows(B, C, B, C)
+        world.nodes[B].dead = True
+        steps = {step.volume_id: step.then for step in self.plan(world, A)}
+        self.assertEqual(['not changed', 'at ' + C] * 2,
+                         [steps[each.id] for each in volumes])
+
+    def test_home_that_fails_to_tell_of_one_volume(self):
+        """It answers: it is asked about the next volume, too."""
+        world, volumes = self.of_mistaken_rows(B, B)
+        ask = callers.has_lv(world)
+
+        def fails_first(volume, node):
+            if volume.id == volumes[0].id:
+                raise exceptions.CommandFailed(
+                    command='lvs', code=5, stderr='busy')
+            return ask(volume, node)
+        steps = {step.volume_id: step.then for step in forget.plan(
+            world.nodes[C].make_database(), A, C + '#p', lambda _move: None,
+            fails_first)}
+        self.assertEqual(['not changed', 'at ' + B],
+                         [steps[each.id] for each in volumes])
+
     def test_source_whose_row_names_it_by_mistake(self):
         """What is not copied yet is lost, although the home is not."""
         world, volume, _expected = self.begin()
