@@ -20,10 +20,12 @@ from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.encryption import headers
 from cinder_localclone.encryption import operator
+from cinder_localclone.encryption import policy
 from cinder_localclone.encryption import reencrypt
 from cinder_localclone.encryption import rotate
 from cinder_localclone.encryption import upkeep
 from cinder_localclone.volumes import snapshots
+from cinder_localclone.volumes import uncommitted as uncommitted_lvs
 from tests.helpers import attach_case
 from tests.helpers.own_key_case import A
 from tests.helpers.own_key_case import Case
@@ -59,9 +61,9 @@ class OwnKeyTest(Case):
         self.assertEqual([uncommitted.encryption.key],
                          list(self.world.secrets.kept))
 
-    def test_deleted_before_its_secret_is_recorded(self):
-        """The node that was asked for it did not answer in time."""
-        uncommitted = self.row()
+    def check_deleted_before_its_secret_is_recorded(self, stays=False,
+                                                    **specs):
+        uncommitted, before = self.row(**specs), set(self.world.secrets.kept)
         consume = crypt.SimKeys.consume
 
         def late(own, key, *args):
@@ -69,10 +71,80 @@ class OwnKeyTest(Case):
             self.world.destroy(uncommitted)
         with mock.patch.object(crypt.SimKeys, 'consume', late):
             self.assertRaises(exceptions.TooLate, self.bear, uncommitted)
-        self.assertNotIn(uncommitted.name, self.a.lvs)
-        self.assertEqual([self.old], list(self.world.secrets.kept))
+        self.assertEqual(stays, uncommitted.name in self.a.lvs)
+        self.assertEqual(before, set(self.world.secrets.kept))
         self.assertEqual({(self.old, 'volumes', self.volume.id)},
                          self.world.secrets.consumers)
+
+    def test_deleted_before_its_secret_is_recorded(self):
+        """The node that was asked for it did not answer in time."""
+        self.check_deleted_before_its_secret_is_recorded()
+
+    def test_deleted_before_its_secret_is_recorded_while_its_lv_is_busy(self):
+        """The sweep removes the LV later; nothing else knows the secret."""
+        with mock.patch.object(
+                uncommitted_lvs, 'remove',
+                side_effect=exceptions.CommandFailed(
+                    command='lvremove', code=5, stderr='busy')):
+            self.check_deleted_before_its_secret_is_recorded(stays=True)
+
+    def test_deleted_before_the_secret_of_its_type_is_recorded(self):
+        """It does not stay a consumer: others could never delete the secret.
+        """
+        self.world.secrets.kept['ours'] = 'for all', b'K'
+        self.check_deleted_before_its_secret_is_recorded(key='type:ours')
+
+    def test_deletion_releases_no_secret_without_a_reference(self):
+        """The error would say that a consumer entry is left."""
+        with mock.patch.object(crypt.SimKeys, 'release', autospec=True,
+                               side_effect=crypt.SimKeys.release) as release:
+            self.delete(self.volume)
+        self.assertEqual({self.old}, {
+            call.args[1] for call in release.call_args_list})
+
+    def test_deletion_removes_no_secret_without_a_reference(self):
+        """Its creation had failed; the error would say that one is left."""
+        self.volume.provider_id = str(dataclasses.replace(
+            self.volume.encryption, key=''))
+        with mock.patch.object(crypt.SimKeys, 'remove', autospec=True,
+                               side_effect=crypt.SimKeys.remove) as remove:
+            self.delete(self.volume)
+        self.assertEqual([self.old], [
+            call.args[1] for call in remove.call_args_list])
+
+    @ddt.data(0, 1)
+    def test_snapshot_of_either_id_of_a_deleted_volume(self, which):
+        """After Cinder's own migration a volume has two IDs."""
+        recorded, kept = self.volume.encryption, self.world.secrets.kept
+        kept['older'] = names.secret(str(uuid.uuid4())), b'K'
+        ids = sorted((self.volume.id, str(uuid.uuid4())))
+        snapshot_id = self.snapshot()
+        self.world.secrets.consumers |= {
+            ('older', 'volumes', each) for each in ids}
+        self.world.set_snapshot(
+            snapshot_id, status='deleted', deleted=True, volume_id=ids[which],
+            provider_id=str(dataclasses.replace(recorded, key='older')))
+        self.world.destroy(self.volume)
+        with self.a.lock(ids[0]), self.a.lock(ids[1]):
+            policy.forget(self.a.node, ids, recorded, '')
+        self.assertEqual({}, kept)
+
+    def test_secret_of_a_deleted_snapshot_that_is_refused(self):
+        """The secret of the volume goes nevertheless, and the error is told.
+
+        Somebody else is a consumer of the secret of the snapshot.
+        """
+        recorded, kept = self.volume.encryption, self.world.secrets.kept
+        for key in ('a refused', 'z refused'):  # before and after its own
+            kept[key] = names.secret(str(uuid.uuid4())), b'K'
+            self.world.secrets.consumers.add((key, 'volumes', 'another'))
+            self.world.set_snapshot(
+                self.snapshot(), status='deleted', deleted=True,
+                provider_id=str(dataclasses.replace(recorded, key=key)))
+        log = self.useFixture(fixtures.FakeLogger(level=logging.ERROR))
+        self.delete(self.volume)
+        self.assertEqual({'a refused', 'z refused'}, set(kept))
+        self.assertEqual(2, log.output.count('could not be removed'))
 
     def test_keys_of_the_image_do_not_open_it(self):
         added = operator.add_recovery_key(self.a.node, self.volume.id)
@@ -478,6 +550,34 @@ class LateKeyTest(ReencryptedCase):
         self.sweep()
         self.assert_own(uncommitted)
         self.assertIn(self.old, kept)
+
+    def test_name_of_the_old_secret_that_is_not_told(self):
+        """The clone has its own key; the old secret stays."""
+        uncommitted = self.ended()
+        with mock.patch.object(
+                crypt.SimKeys, 'owner_of',
+                side_effect=encryption_exceptions.KeyRefused(
+                    key=self.old, reason='no')) as owner_of:
+            self.delete(self.volume)
+            self.world.destroy(self.volume)
+            self.sweep()
+        owner_of.assert_called()
+        self.assert_own(uncommitted)
+        self.assertIn(self.old, self.world.secrets.kept)
+
+    def test_image_whose_key_was_changed_is_deleted(self):
+        """The clone still opens: its row names the former secret."""
+        uncommitted = self.ended()
+        with mock.patch.object(rotate, 'give_own_key_late',
+                               side_effect=self.AWAY):
+            self.sweep()
+        self.rotate()
+        self.assertNotEqual(self.old, self.key())
+        self.delete(self.volume)
+        self.world.destroy(self.volume)
+        self.assertEqual([self.old], list(self.world.secrets.kept))
+        self.sweep()
+        self.assert_own(uncommitted)
 
     def test_snapshot_from_before(self):
         """It has kept the secret of the image, which nobody else keeps."""
