@@ -586,6 +586,14 @@ class Contract(records_bench.Contract):
         self.refused(exceptions.StaleMove, self.decommission.give_up, before,
                      C + '#p')
 
+    def test_give_up__copy_of_cinder(self):
+        """Or its lost node could never be forgotten."""
+        copy = self.volumes.volume(
+            self.create(migration_status='target:' + self.volume))
+        self.decommission.give_up(copy, B + '#p')
+        found = self.volumes.volume(copy.id)
+        self.assertEqual((B + '#p', 'error'), (found.host, found.status))
+
     @ddt.data(False, True)
     def test_give_up__while_the_rest_of_a_move_is_there(self, ended):
         failed = self.end(self.begin(C), Event.FAILED)
