@@ -173,6 +173,16 @@ class KeysTest(testtools.TestCase):
         self.keys.remove(key)
         self.assertEqual('', self.keys.owner_of(key))
 
+    def test_owner_of_a_secret_is_asked_without_its_key(self):
+        """It may be another volume's, or not readable."""
+        key = self.keys.create(OTHER)
+        with mock.patch.object(self.manager, 'get',
+                               wraps=self.manager.get) as get:
+            self.keys.owner_of(key)
+        self.assertTrue(all(
+            call.kwargs.get('metadata_only') or call.args[2:] == (True,)
+            for call in get.call_args_list), get.call_args_list)
+
     def test_each_is_another_one(self):
         self.assertEqual(9, len({self.keys.get(
             self.keys.create(VOLUME), KeyFormat.RAW) for _ in range(9)}))
@@ -331,6 +341,7 @@ class KeysTest(testtools.TestCase):
                 (self.keys.create, VOLUME),
                 (self.keys.get, 'k', KeyFormat.HEX), (self.keys.remove, 'k'),
                 (self.keys.find, VOLUME), (self.keys.check,),
+                (self.keys.owner_of, 'k'),
                 (self.keys.consume, 'k', 'volumes', VOLUME),
                 (self.keys.release, 'k', 'volumes', VOLUME)):
             found = self.assertRaises(kind, act, *arguments)
@@ -342,7 +353,8 @@ class KeysTest(testtools.TestCase):
         """
         gone = castellan_exception.ManagedObjectNotFoundError(uuid='k')
         acts = ((self.keys.get, 'k', KeyFormat.HEX), (self.keys.remove, 'k'),
-                (self.keys.release, 'k', 'volumes', VOLUME))
+                (self.keys.release, 'k', 'volumes', VOLUME),
+                (self.keys.owner_of, 'k'))
         with mock.patch.object(self.manager, 'get', autospec=True,
                                side_effect=gone):
             for error in Answer(404), OSError('no route to host'):
