@@ -129,8 +129,10 @@ class ForgetTest(Base):
         self.migrating()
         self.lose(self.b)
         _code, _forgotten, told = self.command(B)
-        self.assertIn((self.volume.id, 'the whole volume'),
-                      [(row['Volume'], row['Lost']) for row in told])
+        self.assertIn(
+            (self.volume.id, 'the whole volume',
+             'in status "error", ' + forget.MIGRATED),
+            [(row['Volume'], row['Lost'], row['Then']) for row in told])
         self.assertEqual('migrating', self.volume.migration_status)
 
     def test_home_during_a_migration_that_may_go_on(self):
@@ -141,6 +143,7 @@ class ForgetTest(Base):
         code, forgotten, told = self.command(B, '--yes')
         self.assertEqual('migrating', self.volume.migration_status)
         self.assertEqual((1, False), (code, forgotten), told)
+        self.assertIn('migrating the volume on ' + A, str(told))
 
     def test_former_home_during_a_migration_that_may_go_on(self):
         """The row names the lost node; the home lives. See what to do."""

@@ -37,6 +37,7 @@ from tests import world as worlds
 from tests.world import crypt
 from tests.world import effects
 from tests.world import images
+from tests.world import records
 from tests.world import reencryption as sim
 
 
@@ -87,6 +88,18 @@ class OwnKeyTest(Case):
                 side_effect=exceptions.CommandFailed(
                     command='lvremove', code=5, stderr='busy')):
             self.check_deleted_before_its_secret_is_recorded(stays=True)
+
+    def test_first_error_is_told_though_the_database_is_away(self):
+        """And its LV is removed, whatever the error."""
+        uncommitted = self.row()
+
+        def fails(_node, _volume):
+            self.useFixture(fixtures.MockPatchObject(
+                records.SimVolumes, 'volume', side_effect=KeyError('away')))
+            raise OSError('the first')
+        with mock.patch.object(rotate, 'give_own_key', fails):
+            self.assertRaises(OSError, self.bear, uncommitted)
+        self.assertNotIn(uncommitted.name, self.a.lvs)
 
     def test_deleted_before_the_secret_of_its_type_is_recorded(self):
         """It does not stay a consumer: others could never delete the secret.

@@ -356,6 +356,20 @@ class ForgettingTest(ended_move_case.Base):
         world.settle()
         self.assertEqual({}, world.move_records)
 
+    def test_uncommitted_move_whose_row_names_the_destination(self):
+        """It is rolled back once: a second time fails."""
+        world, volume, _expected = self.begin()
+        self.begin_live(world, volume, C)
+        volume.host = C + '#p'
+        self.lose(world.nodes[A])
+        steps = self.plan(world, A)
+        self.assertEqual(
+            ['uncommitted move from it', 'home of the volume (available)'],
+            [step.what for step in steps])
+        callers.take(steps)
+        self.check_forgotten(world, A)
+        self.check_lost(world, volume)
+
     def test_uncommitted_move_to_the_node_that_a_row_names(self):
         world, volume, _expected = self.begin()
         self.begin_live(world, volume, B)
