@@ -341,6 +341,16 @@ class StartTest(Case):
         self.sweep()
         self.assertWhole()
 
+    def test_again_after_its_very_end_was_cut_short(self):
+        """It is recovered, and is complete: no process can go on with it."""
+        self.start()
+        sim.cut_short(self.a, self.volume.id)
+        self.start()
+        self.assertEqual(set(), self.a.reencrypting)
+        self.sweep()
+        self.sweep()
+        self.assertWhole()
+
     def test_while_other_work_goes_on(self):
         for status in ('downloading', 'extending', 'backing-up'):
             self.volume.status = status
