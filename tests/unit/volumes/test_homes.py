@@ -174,14 +174,23 @@ class HomesTest(attach_case.Base):
         self.is_local(self.connect(ON_B, self.b))
         self.assertEqual('new', self.b.read(self.volume.id, 2))
 
-    def ended_without_answer(self, status):
+    def ended_without_answer(self, status, error=exceptions.PeerUnreachable(
+            host=B, method='has_lv', seconds=8)):
         """The home does not say whether it has the LV."""
         self.ended()
         self.attach(status)
         self.useFixture(fixtures.MockPatchObject(
             type(self.a.node.peers), 'has_lv', autospec=True,
-            side_effect=exceptions.PeerUnreachable(
-                host=B, method='has_lv', seconds=8)))
+            side_effect=error))
+
+    def test_deleted_while_another_node_lists_no_lvs(self):
+        """It answers with an error: the volume may be there."""
+        self.ended_without_answer('deleting', exceptions.CommandFailed(
+            command='lvs', code=5, stderr='busy'))
+        error = self.assertRaises(exceptions.HalfDeleted, callers.delete,
+                                  self.a.node, self.volume)
+        self.assertIn('unknown whether it is on b@l: "lvs" failed', str(error))
+        self.assertIn(self.volume.name, self.b.lvs)
 
     def test_deleted_while_another_node_does_not_answer(self):
         self.ended_without_answer('deleting')
