@@ -63,11 +63,13 @@ class Uncommitted(Encrypted):
     :param provider_id: see :attr:`encryption`
     """
 
+    id: str
     status: str
     home: str
     lv: str
     deleted: bool = False
     provider_id: str | None = None
+    volume_type_id: str | None = None
 
 
 def location(host: str) -> str:

@@ -42,8 +42,8 @@ class Volumes(records.Volumes):
             row = session.query(base.models.Volume).filter_by(
                 id=volume_id).first()
             return row and volume_rows.Uncommitted(
-                row.status, names.service_host(row.host), row.name,
-                bool(row.deleted), row.provider_id)
+                row.id, row.status, names.service_host(row.host), row.name,
+                bool(row.deleted), row.provider_id, row.volume_type_id)
 
     def lv_name(self, name_id: str) -> str:
         name: str = base.CONF.volume_name_template % name_id
@@ -60,8 +60,8 @@ class Volumes(records.Volumes):
                 raise exceptions.TooLate(what='Volume ' + volume_id)
             base.set_home(session, row, new)
 
-    def wanted_encryption(self, volume: Volume, new: bool = False
-                          ) -> encryption_types.Encryption | None:
+    def wanted_encryption(self, volume: Volume | volume_rows.Uncommitted,
+                          new: bool = False) -> encryption_types.Encryption | None:
         if not volume.volume_type_id:
             return None
         return encryption_types.parse(

@@ -17,6 +17,7 @@ from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.core import node as nodes
 from cinder_localclone.core.node import Node
+from cinder_localclone.core import rows
 from cinder_localclone.core import statuses
 from cinder_localclone.core.volume import Volume
 from cinder_localclone.core import volume_types
@@ -292,7 +293,7 @@ def _remove_unused(node: Node, key: str, ids: list[str]) -> None:
                   '%(error)s', {'key': key, 'volume': ids[0], 'error': exc})
 
 
-def key_of_type(node: Node, volume: Volume) -> str:
+def key_of_type(node: Node, volume: Volume | rows.Uncommitted) -> str:
     """Return the secret of all volumes of a type; '' if each has its own."""
     with contextlib.suppress(volume_types.InvalidType):
         asked = node.volumes.wanted_encryption(volume)

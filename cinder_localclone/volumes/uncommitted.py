@@ -252,5 +252,6 @@ def remove(node: Node, volume_id: str, lv: str) -> None:
         node.handles.remove_handle(volume_id)
     recorded = node.volumes.last_known(volume_id)
     if recorded and recorded.deleted and recorded.encryption:
-        policy.forget(node, [volume_id], recorded.encryption.key)
+        policy.forget(node, [volume_id], recorded.encryption.key,
+                      policy.key_of_type(node, recorded))
     cleanup.discard_lv(node, lv)

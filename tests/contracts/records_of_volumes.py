@@ -816,8 +816,11 @@ class Contract(records_bench.Contract):
         self.assertIsNone(self.volumes.last_known(NONE))
         self.put(status='creating')
         name = self.told('name')
-        self.assertEqual(rows.Uncommitted('creating', A, name),
-                         self.volumes.last_known(self.volume))
+        found = self.volumes.last_known(self.volume)
+        self.assertEqual(
+            (self.volume, 'creating', A, name, False, None),
+            (found.id, found.status, found.home, found.lv, found.deleted,
+             found.provider_id))
         self.put(host=None)
         self.assertEqual('', self.volumes.last_known(self.volume).home)
         self.put(host=A + '#p', provider_id='lc1 a secret')

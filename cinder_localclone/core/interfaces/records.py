@@ -188,8 +188,8 @@ class Volumes(abc.ABC):
         """
 
     @abc.abstractmethod
-    def wanted_encryption(self, volume: Volume, new: bool = False
-                          ) -> volume_types.Encryption | None:
+    def wanted_encryption(self, volume: Volume | rows.Uncommitted,
+                          new: bool = False) -> volume_types.Encryption | None:
         """Return the encryption by this driver that a volume's type asks for.
 
         :param new: see :func:`.volume_types.parse`

@@ -228,7 +228,8 @@ class UncommittedTest(Case):
         def found():
             return self.volumes.last_known(self.volume.id)
         self.assertEqual(rows.Uncommitted(
-            'creating', A, 'volume-' + self.volume.id), found())
+            self.volume.id, 'creating', A, 'volume-' + self.volume.id,
+            volume_type_id=self.volume.volume_type_id), found())
         moving = self.moves.commit(self.begin())
         self.assertEqual((B, 'volume-' + moving.move_id),
                          (found().home, found().lv))

@@ -189,7 +189,7 @@ class HomesTest(attach_case.Base):
             command='lvs', code=5, stderr='busy'))
         error = self.assertRaises(exceptions.HalfDeleted, callers.delete,
                                   self.a.node, self.volume)
-        self.assertIn('unknown whether it is on b@l: "lvs" failed', str(error))
+        self.assertIn('its data may be on b@l: "lvs" failed', str(error))
         self.assertIn(self.volume.name, self.b.lvs)
 
     def test_deleted_while_another_node_does_not_answer(self):
