@@ -60,8 +60,9 @@ class Volumes(records.Volumes):
                 raise exceptions.TooLate(what='Volume ' + volume_id)
             base.set_home(session, row, new)
 
-    def wanted_encryption(self, volume: Volume | volume_rows.Uncommitted,
-                          new: bool = False) -> encryption_types.Encryption | None:
+    def wanted_encryption(
+            self, volume: Volume | volume_rows.Uncommitted, new: bool = False
+    ) -> encryption_types.Encryption | None:
         if not volume.volume_type_id:
             return None
         return encryption_types.parse(

@@ -529,12 +529,14 @@ def give_own_key(node: Node, volume: Volume) -> None:
         # The re-encryption continues, and keys can't change before its end.
         # The consumer first: if the row is gone, it is released again.
         _share(node, volume.id, recorded.key)
-        _set(node, volume, dataclasses.replace(
+        node.volumes.set_encryption(volume, dataclasses.replace(
             recorded, shares_key=recorded.key != wanted.shared_key))
         return
     # The image's re-encryption may have ended unrecorded.
-    volume = _set(node, volume, dataclasses.replace(
-        pinning.after_reencryption(recorded, header), shares_key=False))
+    now = dataclasses.replace(
+        pinning.after_reencryption(recorded, header), shares_key=False)
+    if now != recorded:
+        volume = node.volumes.set_encryption(volume, now)
     change = Change(node, volume)
     current = _strip(change)
     node.crypt.set_uuid(volume.id, volume.id)
@@ -610,12 +612,6 @@ def _wanted(node: Node, volume: Volume) -> volume_types.Encryption:
     if wanted.shared_key:
         node.keys.check_shared(wanted.shared_key)
     return wanted
-
-
-def _set(node: Node, volume: Volume,
-         recorded: volume_types.Recorded) -> Volume:
-    """Change the row of a volume that is being created."""
-    return node.volumes.set_encryption(volume, recorded)
 
 
 def _replace(change: Change, current: luks_header.Token,

@@ -295,8 +295,8 @@ class SimVolumes(Base, records.Volumes):
         gone = self.world.deleted.get(volume_id)
         volume = gone or self.volume(volume_id)
         return volume and rows.Uncommitted(
-            volume.id, volume.status, (volume.host or '').partition('#')[0], volume.name,
-            bool(gone), volume.provider_id)
+            volume.id, volume.status, (volume.host or '').partition('#')[0],
+            volume.name, bool(gone), volume.provider_id)
 
     def lv_name(self, name_id):
         return _lv_name(name_id)

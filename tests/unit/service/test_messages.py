@@ -113,7 +113,7 @@ class ErrorsTest(testtools.TestCase):
         """It may be the text of another error, a sentence or not."""
         for kind, text in (
                 (exceptions.CannotDelete, 'now: it fails. None of its'),
-                (exceptions.HalfDeleted, ': it fails. The volume can\'t'),
+                (exceptions.HalfDeleted, ': it fails. Its data may'),
                 (exceptions.CannotUnmanage, ': it fails. Nothing was'),
                 (encryption_exceptions.NotSealed, 'used: it fails.')):
             told = str(kind(volume='v', path='p', reason=reason))
