@@ -225,11 +225,25 @@ def has_lv(node: Node, volume_id: str, lv: str) -> bool:
     because its name is unique.
     """
     found = node.lvm.lvs().get(lv)
-    return (found is not None
-            and names.facts(found.tags).get('volume') == volume_id
-            and (names.UNCOMMITTED not in found.tags
-                 or volume_id not in names.ids_in(lv)
-                 or is_taken(node, node.volumes.last_known(volume_id), lv)))
+    return _is_of(found, volume_id) and (
+        has_committed_lv(found, volume_id, lv)
+        or is_taken(node, node.volumes.last_known(volume_id), lv))
+
+
+def has_committed_lv(found: lvm_reports.LogicalVolume | None, volume_id: str,
+                     lv: str) -> bool:
+    """Return whether an LV has a volume's data, whatever the volume's row.
+
+    :param found: the LV of this name
+    """
+    return found is not None and _is_of(found, volume_id) and (
+        names.UNCOMMITTED not in found.tags
+        or volume_id not in names.ids_in(lv))
+
+
+def _is_of(found: lvm_reports.LogicalVolume | None, volume_id: str) -> bool:
+    return found is not None and (
+        names.facts(found.tags).get('volume') == volume_id)
 
 
 def is_taken(node: Node, recorded: rows.Uncommitted | None, lv: str) -> bool:

@@ -54,13 +54,13 @@ class Snapshot(Encrypted):
 
 
 @dataclasses.dataclass(frozen=True)
-class Uncommitted(Encrypted):
+class Uncommitted:
     """The row of a volume with an uncommitted LV.
 
     :param home: its service host
     :param lv: the name of its LV there
     :param deleted: whether its row is soft-deleted
-    :param provider_id: see :attr:`encryption`
+    :param provider_id: the text of its encryption
     """
 
     id: str

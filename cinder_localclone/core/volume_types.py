@@ -205,7 +205,7 @@ class Recorded:
         :raises ValueError: if the text is not understood. Then no operation on
             the volume is allowed
         """
-        if not _OWN.match(text or ''):
+        if not is_own(text):
             return None
         try:
             (version, how, header_bytes, moves, pin, becoming, key
@@ -230,6 +230,11 @@ def _announced(pin: pins.Pin | None, text: str) -> pins.Pin | None:
     cipher, key_bits, digest = text.split('/')
     return dataclasses.replace(
         pin, cipher=cipher, key_bits=int(key_bits), digest=digest)
+
+
+def is_own(text: str | None) -> bool:
+    """Return whether a row's text is this driver's, of whatever version."""
+    return bool(_OWN.match(text or ''))
 
 
 def key_in(text: str) -> str:

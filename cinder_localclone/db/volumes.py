@@ -6,6 +6,7 @@ The row of a new volume names its home before the LV is created.
 
 from collections.abc import Container
 
+from cinder import exception
 from cinder import objects
 from cinder.volume import volume_types
 from oslo_utils import timeutils
@@ -65,9 +66,13 @@ class Volumes(records.Volumes):
     ) -> encryption_types.Encryption | None:
         if not volume.volume_type_id:
             return None
-        return encryption_types.parse(
-            volume_types.get_volume_type_extra_specs(volume.volume_type_id),
-            new)
+        try:
+            specs = volume_types.get_volume_type_extra_specs(
+                volume.volume_type_id)
+        except exception.VolumeTypeNotFound as exc:
+            # Cinder lets the type of deleted volumes be deleted.
+            raise encryption_types.InvalidType(str(exc)) from exc
+        return encryption_types.parse(specs, new)
 
     def set_encryption(self, volume: Volume,
                        encryption: encryption_types.Recorded | None

@@ -336,20 +336,23 @@ def find_left(records: Records, keys: Keys | None,
 
 
 def remove_left(records: Records, keys: Keys, crypt: crypt_interfaces.Crypt,
-                left: Left) -> None:
+                left: Left, unknown: bool = False) -> None:
     """Remove a leftover.
 
     An interrupted call may have registered a volume as a consumer of a secret,
     and never recorded the secret. A volume that exists removes the secret at
     its own end.
 
+    :param unknown: whether a volume unknown to this database is no reason to
+        keep a secret
     :raises LocalCloneError: if it was not removed; another call may succeed
     """
     if left.kind == SECRET:
         consumers = {resource_id for kind, resource_id
                      in keys.consumers(left.name) if kind == 'volumes'}
-        _there, deleted = records.volumes_known(consumers)
-        for volume_id in sorted(deleted | {left.volume_id}):
+        there, deleted = records.volumes_known(consumers)
+        gone = consumers - there if unknown else deleted
+        for volume_id in sorted(gone | {left.volume_id}):
             keys.release(left.name, 'volumes', volume_id)
         keys.remove(left.name, left.volume_id)
     else:

@@ -94,14 +94,17 @@ def give_back(node: Node, volume: Volume) -> None:
 def release_of_image(node: Node, volume: Volume) -> None:
     """Release the secret of an image after a failed creation of its clone.
 
-    The volume may be created on another node by now, with another secret. That
-    node does not know that this node has registered the volume as a consumer.
+    The volume may be created on another node by now with another secret, or
+    even deleted there. That node does not know that this node has registered
+    the volume as a consumer.
 
     :param volume: its row, with the secret of its image
     """
-    row = node.volumes.volume(volume.id)
     recorded = volume.encryption
-    if recorded and row and row.host != volume.host and recorded.key not in (
+    if recorded is None:
+        return
+    row = node.volumes.volume(volume.id)
+    if row is None or row.host != volume.host and recorded.key not in (
             (row.encryption or recorded).key, key_of_type(node, row)):
         _attempt(volume.id, 'consumer entry', node.keys.release,
                  recorded.key, 'volumes', volume.id)

@@ -68,7 +68,8 @@ def why_not_here(node: Node, volume: Volume) -> tuple[str, bool]:
         node is known to have all of it
     :raises LocalCloneError: if this node's own LVs can't be listed
     """
-    if has_lv(node, volume.id, volume.name):
+    if nodes.has_committed_lv(node.lvm.lvs().get(volume.name), volume.id,
+                              volume.name):
         return '', False
     other = names.other_node(
         node.volumes.service_of(volume.id), node.host)

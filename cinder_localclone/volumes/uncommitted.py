@@ -25,6 +25,7 @@ from cinder_localclone.core import rows
 from cinder_localclone.core import rpc
 from cinder_localclone.core import statuses
 from cinder_localclone.core.volume import Volume
+from cinder_localclone.core import volume_types
 from cinder_localclone.encryption import policy
 from cinder_localclone.moves import cleanup
 
@@ -234,7 +235,8 @@ def remove(node: Node, volume_id: str, lv: str) -> None:
     name of this node. It stays while a failed move may still export it.
 
     If the volume was deleted, its secrets go first. The deletion was on
-    another node, and may have looked for them before this node made one.
+    another node, and may have looked for them before this node made one. The
+    LV stays while the key manager is away: nothing else tells of them.
     """
     if node.moves.move_of(volume_id) or any(
             each.cleanup_lv == lv
@@ -251,7 +253,10 @@ def remove(node: Node, volume_id: str, lv: str) -> None:
             return
         node.handles.remove_handle(volume_id)
     recorded = node.volumes.last_known(volume_id)
-    if recorded and recorded.deleted and recorded.encryption:
-        policy.forget(node, [volume_id], recorded.encryption.key,
-                      policy.key_of_type(node, recorded))
+    if (recorded and recorded.deleted
+            and volume_types.is_own(recorded.provider_id)):
+        node.keys.find(volume_id)  # an error of the next call is only logged
+        policy.forget(
+            node, [volume_id], volume_types.key_in(str(recorded.provider_id)),
+            policy.key_of_type(node, recorded))
     cleanup.discard_lv(node, lv)

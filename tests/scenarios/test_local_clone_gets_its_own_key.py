@@ -129,6 +129,13 @@ class OwnKeyTest(Case):
         self.assertEqual([self.old], [
             call.args[1] for call in remove.call_args_list])
 
+    def test_own_secret_that_is_refused(self):
+        """Nobody but an administrator will remove it."""
+        self.world.secrets.consumers.add((self.old, 'images', 'another'))
+        log = self.useFixture(fixtures.FakeLogger(level=logging.ERROR))
+        self.delete(self.volume)
+        self.assertIn('its secret could not be removed', log.output)
+
     @ddt.data(0, 1)
     def test_snapshot_of_either_id_of_a_deleted_volume(self, which):
         """After Cinder's own migration a volume has two IDs."""

@@ -9,6 +9,7 @@ from unittest import mock
 
 import fixtures
 
+from cinder_localclone.core import encryption_exceptions
 from cinder_localclone.core import exceptions
 from cinder_localclone.core import names
 from cinder_localclone.encryption import policy
@@ -77,6 +78,22 @@ class OwnSecretTest(Given, Case):
         self.assertIn(uncommitted.name, self.a.lvs)
         self.assert_nothing_left(uncommitted)
 
+    def test_key_manager_is_away(self):
+        """The LV is all that tells of the secret: it stays until then."""
+        uncommitted = self.deleted_before_its_secret_is_made()
+        away = mock.Mock(side_effect=encryption_exceptions.KeyUnavailable(
+            reason='away'))
+        with mock.patch.multiple(
+                crypt.SimKeys, find=away, release=away, remove=away):
+            uncommitted_lvs.sweep(self.a.node)
+        self.assertIn(uncommitted.name, self.a.lvs)
+        self.assert_nothing_left(uncommitted)
+
+    def test_row_of_another_version(self):
+        uncommitted = self.deleted_before_its_secret_is_made()
+        uncommitted.provider_id = 'lc9' + uncommitted.provider_id[3:]
+        self.assert_nothing_left(uncommitted)
+
     def test_not_deleted(self):
         """The secrets of a volume that is created elsewhere stay."""
         uncommitted = self.born()
@@ -93,6 +110,16 @@ class SharedSecretTest(Given, ReencryptedCase):
     def setUp(self):
         super().setUp()
         reencrypt.start(self.a.node, self.volume.id, reencrypt.Wish())
+
+    def create_at_b(self, uncommitted):
+        """The first step of create_encrypted.
+
+        In this world a volume has one header, whatever LVs it has.
+        """
+        self.take_back(uncommitted)
+        create._with_secret(
+            self.b.node, self.b.node.volumes.volume(uncommitted.id),
+            policy.wanted(self.b.node, uncommitted))
 
     def bear_with(self, change):
         """Return a clone whose row changes before it is a consumer."""
@@ -113,14 +140,7 @@ class SharedSecretTest(Given, ReencryptedCase):
         self.assert_nothing_left(self.bear_with(change))
 
     def test_created_elsewhere_before_it_is_a_consumer(self):
-        def change(uncommitted):
-            self.take_back(uncommitted)
-            # The first step of create_encrypted: in this world, a volume has
-            # one header, whatever LVs it has.
-            create._with_secret(
-                self.b.node, self.b.node.volumes.volume(uncommitted.id),
-                policy.wanted(self.b.node, uncommitted))
-        uncommitted = self.bear_with(change)
+        uncommitted = self.bear_with(self.create_at_b)
         own = uncommitted.encryption.key
         self.assertNotEqual(self.old, own)
         self.assertEqual({(self.old, 'volumes', self.volume.id),
@@ -131,9 +151,28 @@ class SharedSecretTest(Given, ReencryptedCase):
         self.world.destroy(uncommitted)
         self.assert_nothing_left(uncommitted)
 
+    def test_created_and_deleted_elsewhere_before_it_is_a_consumer(self):
+        def change(uncommitted):
+            self.create_at_b(uncommitted)
+            self.delete_at_b(uncommitted)
+            self.world.destroy(uncommitted)
+        self.assert_nothing_left(self.bear_with(change))
+
     def test_created_elsewhere_with_the_same_secret(self):
         """It stays a consumer of a secret that its row names."""
         self.bear_with(self.take_back)
+        self.assertEqual(2, len(self.world.secrets.consumers))
+
+    def test_created_elsewhere_with_the_secret_of_its_type(self):
+        """The other node may have registered it by now."""
+        def change(uncommitted):
+            uncommitted.extra_specs = dict(
+                uncommitted.extra_specs, **{
+                    'localclone:key': 'type:' + self.old})
+            self.take_back(uncommitted)
+            uncommitted.provider_id = uncommitted.provider_id.replace(
+                self.old, 'a new one')
+        self.bear_with(change)
         self.assertEqual(2, len(self.world.secrets.consumers))
 
     def test_operator_removes_a_secret_with_a_consumer_left(self):
@@ -210,6 +249,17 @@ class UncommittedTest(Case):
         self.a.reconciler.reconcile_node()
         callers.delete(self.a.node, self.uncommitted)
         self.assertNotIn(self.uncommitted.name, self.a.lvs)
+
+    def test_unmanaged_while_the_node_of_its_manager_does_not_answer(self):
+        """The LV here may be of a creation that failed."""
+        plain = self.uncommitted
+        plain.provider_id = None
+        plain.status = 'unmanaging'
+        self.b.dead = True
+        error = self.assertRaises(
+            exceptions.CannotUnmanage, callers.unmanage, self.a.node,
+            plain.id)
+        self.assertIn('its data may be on b@l: ', str(error))
 
     def test_node_of_its_manager_is_forgotten(self):
         """Its home has all of it."""

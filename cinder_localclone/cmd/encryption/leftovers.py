@@ -40,9 +40,9 @@ class Remove(base.Command):
                             help='remove without confirmation')
         parser.add_argument(
             '--unknown', action='store_true',
-            help='also remove secrets and header backups of volumes unknown '
-            'to Cinder\'s database: another cloud\'s, with secrets in the '
-            'same project, or removed by "cinder-manage db purge"')
+            help='also remove secrets and header backups of volumes, or with '
+            'consumers, unknown to Cinder\'s database: another cloud\'s, with '
+            'secrets in the same project, or removed by "cinder-manage db purge"')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
@@ -65,7 +65,7 @@ class Remove(base.Command):
         for each in goes:
             states[each] = 'would be removed' if not agreed else (
                 self._removed(operator.remove_left, backend.db.inventory,
-                              keys, crypt, each))
+                              keys, crypt, each, parsed_args.unknown))
         self.app.exit_code = int(not agreed or any(
             state.startswith('failed') for state in states.values()))
         return COLUMNS, [(each.kind, each.volume_id, each.name, states[each])

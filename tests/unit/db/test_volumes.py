@@ -224,6 +224,18 @@ class UncommittedTest(Case):
         self.set_home(new=C)
         self.assertEqual((C + '#p', *before[1:]), self.where())
 
+    def test_type_that_was_deleted(self):
+        """Cinder allows this once the volumes of the type are deleted."""
+        type_id = volume_types.create(self.context, 'gone')['id']
+        volume_types.create(self.context, 'another')  # the last one stays
+        self.volume.volume_type_id = type_id
+        self.volume.save()
+        self.volume.destroy()
+        volume_types.destroy(self.context, type_id)
+        self.assertRaises(
+            encryption_types.InvalidType, self.volumes.wanted_encryption,
+            self.volumes.last_known(self.volume.id))
+
     def test_what_has_become_of_it(self):
         def found():
             return self.volumes.last_known(self.volume.id)

@@ -160,6 +160,16 @@ class ShredTest(testtools.TestCase):
              mock.call('k-gone', 'volumes', OTHER)],
             self.keys.release.mock_calls)
 
+    def test_unknown_consumer_too(self):
+        """"cinder-manage db purge" has removed the row of the consumer."""
+        self.keys.consumers.return_value = [
+            ('volumes', OTHER), ('volumes', HERE), ('snapshots', 's')]
+        self.owners.volumes_known.side_effect = lambda ids: (
+            ids & {HERE}, ids & {GONE})
+        self.run_command('--yes', '--unknown')
+        self.assertEqual({GONE, OTHER, FAR}, {
+            call.args[2] for call in self.keys.release.mock_calls})
+
     def test_unknown_too(self):
         self.run_command('--yes', '--unknown')
         self.assertEqual((['k-gone', 'k-far'], [GONE]), self.removed())
