@@ -42,7 +42,8 @@ class Remove(base.Command):
             '--unknown', action='store_true',
             help='also remove secrets and header backups of volumes, or with '
             'consumers, unknown to Cinder\'s database: another cloud\'s, with '
-            'secrets in the same project, or removed by "cinder-manage db purge"')
+            'secrets in the same project, or removed by "cinder-manage db '
+            'purge"')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> base.Table:
