@@ -226,7 +226,7 @@ class StreamTest(ProcessTest):
                 self.assertTrue(_ends(int(pid)), pid)
 
     def test_all_that_the_command_started_is_killed(self):
-        self.ended('wait', exceptions.CommandTimeout, timeout=0.5)
+        self.ended('wait', exceptions.CommandTimeout, timeout=2)
 
     def test_what_is_not_wanted_is_not_waited_for(self):
         def refuse(piece):
