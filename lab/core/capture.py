@@ -127,6 +127,19 @@ class Link(_Tap):
         else:
             self.clear += len(packet)
 
+    def start_anew(self):
+        """Keep only packets of ESP that come from now on.
+
+        A packet that the link has damaged, sent again, is not a repeated one:
+        the node refuses it for its content.
+        """
+        self._last.clear()
+
+    @property
+    def kept(self):
+        """How many packets of ESP to the node are kept."""
+        return len(self._last)
+
     def send_again(self, change=False):
         """Send the node the last packets of ESP that it has got.
 

@@ -87,6 +87,9 @@ class LinkTest(base.LabTest):
             self.n2.netem('corrupt', '1%')  # a bit of such a packet
             self.wait_encrypted(look, MIB // 4 << 20)
             self.n2.netem()
+            look.start_anew()
+            process.wait_for('whole packets of ESP',
+                             lambda: look.kept == look.KEPT, 20, every=0.01)
             on_the_way = self.counted(before, 'XfrmInStateProtoError')
             again = look.send_again()
             changed = look.send_again(change=True)
