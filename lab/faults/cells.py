@@ -31,6 +31,7 @@ ALONE = frozenset((
     'source create_thin volume', 'source before add_tag volume',
     'source add_tag volume', 'destination create_thick metadata',
     'destination zero_head metadata', 'destination create_thin volume',
+    'destination add_tag volume',  # of an encrypted one
     'destination before retag volume', 'destination retag volume',
     'destination extend volume'))
 
