@@ -13,6 +13,8 @@ import json
 import os
 import typing
 
+import psutil
+
 from cinder_localclone.core import exceptions
 from cinder_localclone.storage.privsep import container
 from cinder_localclone.storage.privsep import dmsetup
@@ -75,6 +77,21 @@ def hanging_changes(timeout: float) -> list[str]:
     """
     found: list[str] = lio_configfs.hanging(timeout)
     return found
+
+
+def programs_listening(port: int) -> list[str]:
+    """Return the names of programs that listen on a TCP port.
+
+    The kernel's own sockets, as those of its iSCSI target, belong to none.
+    Only root sees the programs of other users.
+    """
+    found = set()
+    for each in psutil.net_connections('tcp'):
+        if (each.pid and each.status == psutil.CONN_LISTEN
+                and each.laddr.port == port):
+            with contextlib.suppress(psutil.NoSuchProcess):  # ended meanwhile
+                found.add(psutil.Process(each.pid).name())
+    return sorted(found)
 
 
 def group_report(group: str, timeout: float) -> str:

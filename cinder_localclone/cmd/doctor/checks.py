@@ -149,12 +149,14 @@ def initiator(name: str, how: str = '') -> list[Finding]:
         packages.initiator_name(how))]
 
 
-def iscsi_target(mounted: bool, hanging: Callable[[], list[str]]
-                 ) -> list[Finding]:
+def iscsi_target(mounted: bool, hanging: Callable[[], list[str]], port: int,
+                 listening: Callable[[int], list[str]]) -> list[Finding]:
     """Check whether this node can create and remove exports.
 
     :param mounted: whether configfs is mounted
     :param hanging: returns the targets with a hanging change
+    :param port: of this node's exports
+    :param listening: returns the programs that listen on a port
     """
     check = 'iSCSI target'
     if not mounted:
@@ -170,6 +172,14 @@ def iscsi_target(mounted: bool, hanging: Callable[[], list[str]]
             'source of a move, and its node is down: start the node, or run '
             'iscsiadm -m node -T IQN --logout (reads of data not yet copied '
             'then fail). Waiting changes continue by themselves')]
+    programs = listening(port)
+    if programs:
+        return [Finding(
+            check, FAIL, 'TCP port %d is taken by %s' % (
+                port, ', '.join(programs)),
+            'detach the volumes that it exports, such as those of Cinder\'s '
+            'LVM driver, and set target_helper = lioadm in that backend. Then '
+            'stop the program')]
     return [Finding(check, OK)]
 
 

@@ -109,10 +109,11 @@ def node_checks(backend: backends.Backend | None) -> list[Finding]:
         prerequisites.cryptsetup_version(timeout), how))
     if backend:
         findings += examine('iSCSI initiator', _initiator, backend, how)
-    findings += examine(
-        'iSCSI target', checks.iscsi_target,
+    findings += examine('iSCSI target', lambda: checks.iscsi_target(
         os.path.isdir('/sys/kernel/config'),
-        lambda: prerequisites.hanging_changes(PROBE_TIMEOUT))
+        lambda: prerequisites.hanging_changes(PROBE_TIMEOUT),
+        _target_port(backend) if backend else link.PORT,
+        prerequisites.programs_listening))
     findings += examine('udev rules', rules)
     return findings + examine('LVM filter', lvm_filter)
 

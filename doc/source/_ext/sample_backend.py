@@ -14,6 +14,8 @@ import time
 import types
 from unittest import mock
 
+from oslo_config import cfg
+
 from cinder_localclone.cmd.doctor import checks
 from cinder_localclone.cmd.doctor import doctor
 from cinder_localclone.cmd import main
@@ -37,6 +39,7 @@ from cinder_localclone.encryption import operator
 from cinder_localclone.encryption import upkeep
 from cinder_localclone.service import operator as backend
 from cinder_localclone.service import restore
+from cinder_localclone.storage import prerequisites
 from cinder_localclone.storage.privsep import dmsetup
 from cinder_localclone.storage.privsep import lio_configfs
 from cinder_localclone.storage.privsep import lvm
@@ -301,7 +304,7 @@ class _Backend:
         inventory=_Inventory())
     settings = types.SimpleNamespace(
         named='/etc/cinder/cinder.conf', rpc_timeout=60,
-        sections=lambda: {'localclone': None})
+        sections=lambda: {'localclone': None}, conf=cfg.ConfigOpts())
     conf = types.SimpleNamespace(check=lambda: None, **{
         each.dest: each.default for each in backend.SECTION_OPTS})
 
@@ -513,6 +516,7 @@ def run(words: list[str]) -> tuple[str, int]:
                  'cryptsetup 2.6.1\n'),
                 (lvm, 'free', lambda groups, timeout: None),
                 (lio_configfs, 'hanging', lambda timeout: []),
+                (prerequisites, 'programs_listening', lambda port: []),
                 (dmsetup, 'targets',
                  lambda timeout: 'clone v1.0.0\nthin-pool v1.22.0\n')):
             made_up.enter_context(

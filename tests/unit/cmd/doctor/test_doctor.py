@@ -81,6 +81,8 @@ class DoctorTest(testtools.TestCase):
         self.free = self.patch('storage.privsep.lvm.free')
         self.hanging = self.patch('storage.privsep.lio_configfs.hanging',
                                   return_value=[])
+        self.listening = self.patch(
+            'storage.prerequisites.programs_listening', return_value=[])
         self.root = self.patch('service.operator.act_as_root')
         self.rules = self.patch('cmd.doctor.checks.rules', return_value=[])
         self.isolation = self.patch(
@@ -653,6 +655,15 @@ class DoctorTest(testtools.TestCase):
         self.hanging.side_effect = exceptions.CommandFailed(
             command='cat', code=1, stderr='no')
         self.assertEqual(['iSCSI target'], list(self.rows()))
+
+    def test_another_target_at_the_port(self):
+        self.useFixture(fixtures.MockPatchObject(
+            doctor, '_target_port', return_value=3261))
+        self.listening.side_effect = {3261: ['tgtd']}.get
+        wrong = self.rows()
+        self.assertEqual(['iSCSI target'], list(wrong))
+        self.assertEqual((checks.FAIL, 'TCP port 3261 is taken by tgtd'),
+                         wrong['iSCSI target'][1:3])
 
     def test_target_of_a_peer_that_hangs(self):
         name = 'troubles of ' + B
