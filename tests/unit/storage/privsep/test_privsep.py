@@ -39,6 +39,8 @@ class EntryPointsTest(testtools.TestCase):
             self.assertTrue(function.__doc__, name)
 
 
+#: The first of the two files of Red Hat's unit.
+DIST = '/usr/share/cinder/cinder-dist.conf'
 SOCKET = '/tmp/tmpa1b2c3_d/privsep.sock'  # tempfile.mkdtemp()
 
 
@@ -60,14 +62,27 @@ class RootwrapTest(testtools.TestCase):
     def test_socket_of_privseps(self, path):
         self._each('/etc/cinder/cinder.conf', path, False)
 
+    def test_configuration_of_red_hats_unit(self):
+        self._each(DIST, SOCKET, False)
+        for first in ('/usr/share/cinder/cinder-distXconf', '/tmp/x.conf',
+                      DIST + '/../../x.conf'):
+            self._match(['--config-file', first, '--config-file',
+                         '/etc/cinder/cinder.conf'], SOCKET, False)
+
     def _each(self, path, socket, allowed):
-        root = pathlib.Path(privsep.__file__).resolve().parents[3]
-        found = [line.split(': RegExpFilter, ')[1].split(', ') for line in (
-            root / 'etc/cinder/rootwrap.d/localclone.filters'
-        ).read_text().splitlines() if ': RegExpFilter, ' in line]
-        self.assertEqual(2, len(found))
-        for words in found:
-            self.assertEqual(allowed, bool(filters.RegExpFilter(*words).match([
-                'privsep-helper', '--config-file', path,
-                '--privsep_context', words[6].replace('\\', ''),
-                '--privsep_sock_path', socket])), path)
+        options = ['--config-file', path]
+        self._match(options, socket, allowed)
+        self._match(['--config-file', DIST, *options], socket, allowed)
+
+    def _match(self, options, socket, allowed):
+        path = pathlib.Path(privsep.__file__).resolve().parents[3].joinpath(
+            'etc/cinder/rootwrap.d/localclone.filters')
+        found = [filters.RegExpFilter(*line.split(': RegExpFilter, ')[1].split(
+            ', ')) for line in path.read_text().splitlines()
+            if ': RegExpFilter, ' in line]
+        self.assertEqual(4, len(found))
+        for context in ('default', 'cryptsetup_keys.context'):
+            self.assertEqual(allowed, any(each.match([
+                'privsep-helper', *options, '--privsep_context',
+                'cinder_localclone.storage.privsep.' + context,
+                '--privsep_sock_path', socket]) for each in found), options)
