@@ -78,6 +78,21 @@ class RoleTest(testtools.TestCase):
                          asked['ansible.builtin.command'])
         self.assertIs(False, asked['failed_when'])
 
+    def test_clear_text_is_blocked_after_the_connections_are_loaded(self):
+        """Also if a later task fails: handlers then do not run any more."""
+        names = [each['name'] for each in self.tasks]
+        started = names.index('Start strongSwan')
+        self.assertEqual('flush_handlers', self.tasks[started + 1].get(
+            'ansible.builtin.meta'))
+        self.assertGreater(names.index('Block clear text from now on'),
+                           started + 1)
+        handlers = [each['name'] for each in yaml.safe_load(
+            (ROLE / 'handlers/main.yml').read_text())]
+        self.assertEqual(['Load strongSwan\'s connections',
+                          'Load the policies that block clear text'],
+                         [each for each in handlers if 'Load ' in each
+                          and 'Reload' not in each])
+
     def test_every_handler_is_there(self):
         handlers = {each['name'] for each in yaml.safe_load(
             (ROLE / 'handlers/main.yml').read_text())}
