@@ -17,7 +17,7 @@ case $verb in
                 --pid) PID_MODE=$2; shift ;;
                 --volumes-from) EXTRA=$volumes; shift ;;
                 --user|--network|--ulimit) shift ;;
-                --rm|--privileged) ;;
+                --rm|--init|--privileged) ;;
                 *) echo "docker run $1: not here" >&2; exit 125 ;;
             esac
             shift

@@ -71,8 +71,13 @@ class KollaTest(testtools.TestCase):
             'cinder_volume_extra_volumes']
 
     def test_globals(self):
-        self.assertTrue(yaml.safe_load(self.read('globals.yml'))[
-            'skip_cinder_backend_check'])
+        found = yaml.safe_load(self.read('globals.yml'))
+        for each in ('skip_cinder_backend_check',
+                     'cinder_cluster_skip_precheck'):
+            self.assertTrue(found[each], each)
+        # The driver does not start in a cluster, nor without iscsid.
+        self.assertNotIn('cinder_cluster_name', found)
+        self.assertIn("groups['compute']", found['enable_iscsid_for_cinder'])
         # What the lab runs, and what the doctor demands.
         self.assertEqual(list(container.VOLUMES), self.volumes())
         mounts = dict.fromkeys([*KOLLA_MOUNTS, *(
