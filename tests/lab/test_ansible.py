@@ -86,12 +86,14 @@ class RoleTest(testtools.TestCase):
             'ansible.builtin.meta'))
         self.assertGreater(names.index('Block clear text from now on'),
                            started + 1)
-        handlers = [each['name'] for each in yaml.safe_load(
-            (ROLE / 'handlers/main.yml').read_text())]
+        handlers = {each['name']: each for each in yaml.safe_load(
+            (ROLE / 'handlers/main.yml').read_text())}
         self.assertEqual(['Load strongSwan\'s connections',
                           'Load the policies that block clear text'],
                          [each for each in handlers if 'Load ' in each
                           and 'Reload' not in each])
+        self.assertIn('localclone_link_required | bool and ', handlers[
+            'Load the policies that block clear text']['when'])
 
     def test_every_handler_is_there(self):
         handlers = {each['name'] for each in yaml.safe_load(

@@ -15,7 +15,8 @@ class ListeningTest(testtools.TestCase):
         with socket.create_server(('127.0.0.1', 0)) as server, \
                 socket.create_server(('127.0.0.1', 0)) as other:
             port = server.getsockname()[1]
-            with socket.create_connection(('127.0.0.1', port)):
+            with socket.create_connection(('127.0.0.1', port)), \
+                    server.accept()[0]:
                 self.assertEqual([psutil.Process().name()],
                                  prerequisites.programs_listening(port))
                 server.close()  # the connection stays
